@@ -1,0 +1,142 @@
+"""The keys of one cluster: an authority, a serving certificate, and a client certificate per component.
+
+Components get the names that Kubernetes' own RBAC bindings expect, so that authorization is the real one from
+the first request. P-256 keys keep the making of all of them under 50 ms.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_VALID = datetime.timedelta(days=365)
+_SKEW = datetime.timedelta(minutes=5)
+
+SERVER_NAMES = (
+    "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+)  # fmt: skip
+SERVER_ADDRESSES = ("127.0.0.1", "10.96.0.1")
+
+CLIENTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "admin": ("berth-admin", ("system:masters",)),
+    "scheduler": ("system:kube-scheduler", ()),
+    "controller-manager": ("system:kube-controller-manager", ()),
+    "kwok": ("berth:kwok", ()),
+}
+"""File name to common name and organizations, that is to user name and groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+class Authority:
+    """A certificate authority that exists only in memory and in the cluster's own folder."""
+
+    def __init__(self, common_name: str = "berth-devcluster") -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name(common_name)
+        self._certificate = (
+            _builder(self._name, self._name, self._key.public_key())
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(authority=True), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+
+    @property
+    def pair(self) -> Pair:
+        """The authority's own certificate and key."""
+        return Pair(self._certificate.public_bytes(serialization.Encoding.PEM), _pem(self._key))
+
+    def client(self, common_name: str, organizations: Sequence[str] = ()) -> Pair:
+        """A client certificate for user ``common_name`` in groups ``organizations``."""
+        return self._leaf(_name(common_name, organizations), ExtendedKeyUsageOID.CLIENT_AUTH, ())
+
+    def server(self, names: Sequence[str] = SERVER_NAMES, addresses: Sequence[str] = SERVER_ADDRESSES) -> Pair:
+        """A serving certificate for DNS ``names`` and IP ``addresses``."""
+        alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
+        alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
+        return self._leaf(_name("kube-apiserver"), ExtendedKeyUsageOID.SERVER_AUTH, alternatives)
+
+    def _leaf(
+        self, subject: x509.Name, purpose: x509.ObjectIdentifier, alternatives: Sequence[x509.GeneralName]
+    ) -> Pair:
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = (
+            _builder(subject, self._name, key.public_key())
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(authority=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        )
+        if alternatives:
+            builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        signed = builder.sign(self._key, hashes.SHA256())
+        return Pair(signed.public_bytes(serialization.Encoding.PEM), _pem(key))
+
+
+def write(directory: Path) -> None:
+    """Write every file a control plane needs into ``directory``: ``<name>.crt`` and ``<name>.key`` (mode 0600).
+
+    Names are ca, apiserver, every one of :data:`CLIENTS`, and sa (``sa.pub``, ``sa.key``) for service account tokens.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    authority = Authority()
+    pairs = {"ca": authority.pair, "apiserver": authority.server()}
+    pairs |= {name: authority.client(user, groups) for name, (user, groups) in CLIENTS.items()}
+    for name, pair in pairs.items():
+        (directory / f"{name}.crt").write_bytes(pair.certificate)
+        _write_secret(directory / f"{name}.key", pair.key)
+    signing = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    _write_secret(directory / "sa.key", _pem(signing))
+    (directory / "sa.pub").write_bytes(
+        signing.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+
+
+def _write_secret(path: Path, content: bytes) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(content)
+
+
+def _name(common_name: str, organizations: Sequence[str] = ()) -> x509.Name:
+    parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in organizations]
+    return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + _VALID)
+    )
+
+
+def _usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
+        key_agreement=False, key_cert_sign=authority, crl_sign=authority, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+
+
+def _pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )

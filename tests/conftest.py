@@ -1,0 +1,83 @@
+"""The real control plane that integration and end-to-end tests share, one for each pytest session."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from berth.devcluster import cluster as devcluster
+from berth.devcluster import tools
+from berth.devcluster.api import Api
+from berth.devcluster.binaries import Binaries
+from berth.devcluster.cluster import DevCluster
+from berth.devcluster.problems import ToolMissing
+
+Kubectl = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def binaries(pytestconfig: pytest.Config) -> Binaries:
+    """The control plane's programs; the first session on a machine builds them, and shows its progress."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+
+    def progress(line: str) -> None:
+        with capture.global_and_fixture_disabled():
+            print(line, flush=True)
+
+    try:
+        return Binaries.ensure(progress)
+    except ToolMissing as missing:
+        pytest.skip(f"no control plane can be had here: {missing}")
+
+
+@pytest.fixture(scope="session")
+def cluster(binaries: Binaries) -> Iterator[DevCluster]:
+    """A running cluster with the `tiny` fleet. Tests share it: use `namespace`, and leave nodes as they were."""
+    devcluster.reap()
+    running = DevCluster.up(f"test-{os.getpid()}", fleet="tiny", binaries=binaries, owned=True)
+    try:
+        yield running
+        running.expect_running()
+    finally:
+        running.down()
+
+
+@pytest.fixture(scope="session")
+def api(cluster: DevCluster) -> Api:
+    """A JSON client with the administrator's rights."""
+    return cluster.api()
+
+
+@pytest.fixture
+def namespace(api: Api) -> Iterator[str]:
+    """A fresh namespace with its default ServiceAccount; deleted afterwards without waiting."""
+    name = f"t-{uuid.uuid4().hex[:10]}"
+    api.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    assert devcluster.wait_until(lambda: api.exists(account), 30)
+    yield name
+    api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture(scope="session")
+def kubectl(cluster: DevCluster) -> Kubectl:
+    """``kubectl("get", "pods", "-n", namespace)``: its output; fails with what it said when it fails."""
+    return run_kubectl(tools.kubectl(), cluster.kubeconfig)
+
+
+def run_kubectl(program: Path, kubeconfig: Path) -> Kubectl:
+    """A function that runs kubectl against one cluster; ``stdin=`` is handed to it."""
+
+    def run(*arguments: str, stdin: str | None = None) -> str:
+        result = subprocess.run(
+            [program, "--kubeconfig", kubeconfig, *arguments], input=stdin, capture_output=True, text=True, check=False
+        )
+        assert result.returncode == 0, f"kubectl {' '.join(arguments)}\n{result.stdout}{result.stderr}"
+        return result.stdout
+
+    return run
