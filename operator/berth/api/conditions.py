@@ -1,0 +1,161 @@
+"""Conditions: the states that programs wait for, and how they change.
+
+``lastTransitionTime`` moves only when ``status`` does, so a pass that concludes what the last one did yields the same
+list and nothing is written. True is the good side, but for the states reached, as in Job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from berth.api.common import Condition, rfc3339, shorten
+
+Status = Literal["True", "False", "Unknown"]
+TRUE: Final = "True"
+FALSE: Final = "False"
+UNKNOWN: Final = "Unknown"
+
+_MESSAGE_LIMIT: Final = 32_768
+
+
+class TrainingCondition:
+    """Condition types of a TrainingJob."""
+
+    ACCEPTED: Final = "Accepted"
+    QUOTA_RESERVED: Final = "QuotaReserved"
+    MEMORY_FITS: Final = "MemoryFits"
+    FABRIC_SATISFIED: Final = "FabricSatisfied"
+    PLACED: Final = "Placed"
+    ALL_RUNNING: Final = "AllRunning"
+    CHECKPOINT_HEALTHY: Final = "CheckpointHealthy"
+    SUSPENDED: Final = "Suspended"
+    COMPLETE: Final = "Complete"
+    FAILED: Final = "Failed"
+
+
+class TrainingReason:
+    """Reasons in conditions of a TrainingJob; a refusal's reason is the one of the placement itself."""
+
+    ACCEPTED: Final = "Accepted"
+    SPEC_INVALID: Final = "SpecInvalid"
+    TEMPLATE_REFUSED: Final = "TemplateRefused"
+    ACCELERATOR_MISMATCH: Final = "AcceleratorMismatch"
+    UNKNOWN_ACCELERATOR: Final = "UnknownAccelerator"
+    UNKNOWN_FABRIC: Final = "UnknownFabric"
+    UNKNOWN_PRIORITY_CLASS: Final = "UnknownPriorityClass"
+    QUEUE_NOT_ADMITTED: Final = "QueueNotAdmitted"
+    NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
+
+    FITS: Final = "Fits"
+    TOO_SMALL: Final = "TooSmall"
+    NOT_ASKED: Final = "NotAsked"
+
+    PLACED: Final = "Placed"
+    WAITING: Final = "Waiting"
+    RELEASED: Final = "Released"
+    NO_POOL: Final = "NoPool"
+    FABRIC_UNSATISFIED: Final = "FabricUnsatisfied"
+    UNKNOWN_LEVEL: Final = "UnknownLevel"
+    TOO_LARGE: Final = "TooLarge"
+    NO_CAPACITY: Final = "NoCapacity"
+    SEARCH_GAVE_UP: Final = "SearchGaveUp"
+
+    ALL_RUNNING: Final = "AllRunning"
+    STARTING: Final = "Starting"
+    START_TIMED_OUT: Final = "StartTimedOut"
+    POD_REFUSED: Final = "PodRefused"
+    IMAGE_PULL_FAILED: Final = "ImagePullFailed"
+    CONTAINER_CONFIG_ERROR: Final = "ContainerConfigError"
+    INIT_FAILED: Final = "InitFailed"
+    WORKER_FAILED: Final = "WorkerFailed"
+    NODE_LOST: Final = "NodeLost"
+    NODE_UNREACHABLE: Final = "NodeUnreachable"
+    PREEMPTED: Final = "Preempted"
+    FINISHED: Final = "Finished"
+
+    SUSPENDED: Final = "Suspended"
+    RESUMED: Final = "Resumed"
+    ALL_SUCCEEDED: Final = "AllSucceeded"
+    START_FAILED: Final = "StartFailed"
+    MAX_RESTARTS_EXCEEDED: Final = "MaxRestartsExceeded"
+    MAX_DURATION_EXCEEDED: Final = "MaxDurationExceeded"
+    RULE_FAILED: Final = "RuleFailed"
+
+
+class PoolCondition:
+    """Condition types of an AcceleratorPool."""
+
+    READY: Final = "Ready"
+    TOPOLOGY_COMPLETE: Final = "TopologyComplete"
+
+
+class PoolReason:
+    """Reasons in conditions of an AcceleratorPool."""
+
+    NODES_MATCHED: Final = "NodesMatched"
+    NO_NODES: Final = "NoNodes"
+    NODES_SHARED: Final = "NodesShared"
+    UNKNOWN_ACCELERATOR: Final = "UnknownAccelerator"
+    COMPLETE: Final = "Complete"
+    LABELS_MISSING: Final = "LabelsMissing"
+    HOSTS_AMBIGUOUS: Final = "HostsAmbiguous"
+
+
+class ServiceCondition:
+    """Condition types of an InferenceService."""
+
+    ACCEPTED: Final = "Accepted"
+    READY: Final = "Ready"
+    PLACED: Final = "Placed"
+    METRICS_AVAILABLE: Final = "MetricsAvailable"
+    FORECAST_TRUSTED: Final = "ForecastTrusted"
+    CAPACITY_AVAILABLE: Final = "CapacityAvailable"
+    SLO_MET: Final = "SloMet"
+    SPOT_AVAILABLE: Final = "SpotAvailable"
+    EXPOSED: Final = "Exposed"
+
+
+def set_condition(
+    conditions: Sequence[Condition],
+    type: str,
+    status: Status,
+    reason: str,
+    message: str,
+    *,
+    now: float,
+    generation: int | None = None,
+) -> tuple[Condition, ...]:
+    """``conditions`` with one of them set; the order stays, a new type comes last.
+
+    ``now`` (Unix seconds) becomes ``lastTransitionTime`` only where ``status`` changes.
+    """
+    before = find_condition(conditions, type)
+    unchanged = before is not None and before.status == status
+    after = Condition(
+        type=type,
+        status=status,
+        observed_generation=generation,
+        last_transition_time=before.last_transition_time if before is not None and unchanged else rfc3339(now),
+        reason=reason,
+        message=shorten(message, _MESSAGE_LIMIT),
+    )
+    if before is None:
+        return (*conditions, after)
+    return tuple(after if condition.type == type else condition for condition in conditions)
+
+
+def remove_condition(conditions: Sequence[Condition], type: str) -> tuple[Condition, ...]:
+    """``conditions`` without the one of ``type``."""
+    return tuple(condition for condition in conditions if condition.type != type)
+
+
+def find_condition(conditions: Sequence[Condition], type: str) -> Condition | None:
+    """The condition of ``type``, if it was ever set."""
+    return next((condition for condition in conditions if condition.type == type), None)
+
+
+def is_true(conditions: Sequence[Condition], type: str) -> bool:
+    """Whether the condition of ``type`` is True."""
+    found = find_condition(conditions, type)
+    return found is not None and found.status == TRUE

@@ -1,0 +1,111 @@
+"""Every name of the contract that is not a field: group, kinds, labels, managers, classes, event reasons.
+
+They are API: users select by the labels, alert on the reasons and read the managers in ``managedFields``, so each is
+spelled once, here, and nowhere else as a literal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+GROUP: Final = "berth.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+CATEGORY: Final = "berth"
+
+
+@dataclass(frozen=True, slots=True)
+class KindNames:
+    """How one kind is called: in manifests, in URLs and on the command line."""
+
+    kind: str
+    plural: str
+    singular: str
+    short_names: tuple[str, ...]
+    namespaced: bool
+
+    @property
+    def crd_name(self) -> str:
+        """The name of the kind's CustomResourceDefinition."""
+        return f"{self.plural}.{GROUP}"
+
+
+TRAINING_JOB: Final = KindNames("TrainingJob", "trainingjobs", "trainingjob", ("tj",), namespaced=True)
+INFERENCE_SERVICE: Final = KindNames(
+    "InferenceService", "inferenceservices", "inferenceservice", ("bisvc",), namespaced=True
+)
+ACCELERATOR_POOL: Final = KindNames(
+    "AcceleratorPool", "acceleratorpools", "acceleratorpool", ("apool",), namespaced=False
+)
+KINDS: Final = (TRAINING_JOB, INFERENCE_SERVICE, ACCELERATOR_POOL)
+
+FIELD_MANAGER: Final = "berth"
+"""Server-side apply manager of children and of every status field but the placement."""
+PLACEMENT_MANAGER: Final = "berth-placement"
+"""Manager of ``status.placement`` alone: a status apply that leaves it out must not delete it."""
+
+LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY: Final = "berth"
+LABEL_JOB_NAME: Final = f"{GROUP}/job-name"
+LABEL_JOB_UID: Final = f"{GROUP}/job-uid"
+LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
+LABEL_ROLE: Final = f"{GROUP}/role"
+LABEL_RANK: Final = f"{GROUP}/rank"
+LABEL_POOL: Final = f"{GROUP}/pool"
+LABEL_SERVICE_NAME: Final = f"{GROUP}/service-name"
+LABEL_VARIANT: Final = f"{GROUP}/variant"
+LABEL_CAPACITY_TYPE: Final = f"{GROUP}/capacity-type"
+ROLE_WORKER: Final = "worker"
+
+PRIORITY_CLASS_TRAINING: Final = "berth-training"
+PRIORITY_CLASS_INFERENCE: Final = "berth-inference"
+
+MAX_NAME_LENGTH: Final = 40
+"""Of a TrainingJob or InferenceService: leaves room in a 63-character label for ``-<attempt>-<rank>``."""
+SERVER_CONTAINER: Final = "server"
+"""The engine's container in an InferenceService's template."""
+
+
+class TrainingEvent:
+    """Reasons of events on a TrainingJob."""
+
+    ACCEPTED: Final = "Accepted"
+    REJECTED: Final = "Rejected"
+    PLACED: Final = "Placed"
+    STARTED: Final = "Started"
+    START_TIMED_OUT: Final = "StartTimedOut"
+    WORKER_FAILED: Final = "WorkerFailed"
+    NODE_LOST: Final = "NodeLost"
+    RESTARTING: Final = "Restarting"
+    PREEMPTING: Final = "Preempting"
+    PREEMPTED: Final = "Preempted"
+    CHECKPOINT_SKIPPED: Final = "CheckpointSkipped"
+    SUSPENDED: Final = "Suspended"
+    RESUMED: Final = "Resumed"
+    COMPLETED: Final = "Completed"
+    FAILED: Final = "Failed"
+
+
+class ServiceEvent:
+    """Reasons of events on an InferenceService."""
+
+    ACCEPTED: Final = "Accepted"
+    REJECTED: Final = "Rejected"
+    SCALED_UP: Final = "ScaledUp"
+    SCALED_DOWN: Final = "ScaledDown"
+    SCALE_IGNORED: Final = "ScaleIgnored"
+    CAPACITY_LIMITED: Final = "CapacityLimited"
+    METRICS_LOST: Final = "MetricsLost"
+    METRICS_BACK: Final = "MetricsBack"
+    SPOT_RECLAIMED: Final = "SpotReclaimed"
+    FELL_BACK_TO_ON_DEMAND: Final = "FellBackToOnDemand"
+    RETURNED_TO_SPOT: Final = "ReturnedToSpot"
+    ROLLOUT_PAUSED: Final = "RolloutPaused"
+    IDLED: Final = "Idled"
+    WOKEN: Final = "Woken"
+
+
+def pod_name(job: str, attempt: int, rank: int) -> str:
+    """The name of a worker's pod: a pure function, so that a second create of the same rank is refused as existing."""
+    return f"{job}-{attempt}-{rank}"

@@ -1,0 +1,138 @@
+"""What the API server checks of a TrainingJob across fields and over time.
+
+Arithmetic of the parallel layout is checked here rather than at the start, because a layout that cannot exist would
+else wait in the queue for a placement that never comes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from berth.api.cel import Rule, frozen, required, unique
+
+TYPES_ONCE: Final = unique("names an accelerator twice; write each once, in order of preference")
+RULES_ONCE: Final = unique("two rules have the same name; rename one, status tells by name which rule decided", "name")
+
+_URI: Final = (
+    r"^((s3|gs|az)://[a-zA-Z0-9][-a-zA-Z0-9._]*(/[^\\s]*)?|file:///[^\\s]+"
+    r"|pvc://[a-z0-9][-a-z0-9.]*(/[^\\s]*)?)$"
+)
+CHECKPOINT_URI: Final = (
+    Rule(
+        f"self.matches('{_URI}')",
+        "must be s3://bucket/path, gs://bucket/path, az://container/path, file:///path or pvc://claim/path",
+    ),
+    Rule("!self.matches('(^|/)[.][.](/|$)')", "must not contain '..': write the path out"),
+)
+PARENT: Final = Rule(
+    "self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z]([-a-z0-9]*[a-z0-9])?$')",
+    "must be the name of a TrainingJob, or namespace/name, such as research/llama-70b-pretrain",
+)
+
+CHECKPOINT: Final = (
+    required(".uri", "has(self.cold)", "is where cold moves older checkpoints from: give it, or leave out cold"),
+    required(".uri", "has(self.keep)", "is where keep counts checkpoints: give it, or leave out keep"),
+    Rule(
+        "!has(self.cold) || !has(self.uri) || self.cold.uri != self.uri",
+        "must be another place than checkpoint.uri",
+        path=".cold.uri",
+    ),
+)
+
+NO_ZERO: Final = Rule(
+    "self.operator != 'In' || !(0 in self.values)",
+    "0 is success and never a failure; take it out",
+    path=".values",
+)
+RECOVERY_RULE: Final = (
+    Rule(
+        "has(self.onExitCodes) != has(self.onPodConditions)",
+        "must have exactly one of onExitCodes and onPodConditions; write two rules for two causes",
+    ),
+)
+
+_DEVICES: Final = "(self.workers * self.accelerators.perWorker)"
+_REPLICA: Final = "(self.parallelism.tensor * self.parallelism.pipeline * self.parallelism.context)"
+_CUT: Final = "!has(self.parallelism)"
+_DATA_GIVEN: Final = "has(self.parallelism.data)"
+
+_DATA_FITS: Final = Rule(
+    f"{_CUT} || !{_DATA_GIVEN} || {_REPLICA} * self.parallelism.data == {_DEVICES}",
+    "tensor x pipeline x context x data must equal workers x accelerators.perWorker",
+    path=".parallelism",
+    says=(
+        f"'tensor x pipeline x context x data is ' + string({_REPLICA} * (has(self.parallelism.data) ?"
+        " self.parallelism.data : 1)) + ' but workers x accelerators.perWorker is ' + string("
+        f"{_DEVICES}) + '; make them equal, or leave out data'"
+    ),
+)
+_REPLICAS_WHOLE: Final = Rule(
+    f"{_CUT} || {_DATA_GIVEN} || {_DEVICES} % {_REPLICA} == 0",
+    "workers x accelerators.perWorker must be a multiple of tensor x pipeline x context",
+    path=".parallelism",
+    says=(
+        f"'workers x accelerators.perWorker is ' + string({_DEVICES}) + ', no multiple of tensor x pipeline x context,"
+        f" which is ' + string({_REPLICA}) + '; change workers or the layout'"
+    ),
+)
+_EXPERT_DIVIDES: Final = Rule(
+    f"{_CUT} || {_DEVICES} % {_REPLICA} != 0 || {_DEVICES} / {_REPLICA} % self.parallelism.expert == 0",
+    "must divide the data-parallel replicas",
+    path=".parallelism.expert",
+    says=(
+        f"'must divide data, which is ' + string({_DEVICES} / {_REPLICA}) + ' at ' + string(self.workers) + ' workers'"
+    ),
+)
+_TENSOR_GROUPS_WHOLE: Final = Rule(
+    f"{_CUT} || self.parallelism.tensor % self.accelerators.perWorker == 0"
+    " || self.accelerators.perWorker % self.parallelism.tensor == 0",
+    "must divide accelerators.perWorker or be a multiple of it",
+    path=".parallelism.tensor",
+    says=(
+        "'must divide accelerators.perWorker, which is ' + string(self.accelerators.perWorker)"
+        " + ', or be a multiple of it, so that no tensor group shares a worker with another'"
+    ),
+)
+_FLOOR_WHOLE: Final = Rule(
+    f"{_CUT} || !has(self.minWorkers) || (self.minWorkers * self.accelerators.perWorker) % {_REPLICA} == 0",
+    "must hold whole data-parallel replicas",
+    path=".minWorkers",
+    says=(
+        "'must hold whole data-parallel replicas: ' + string(self.minWorkers) + ' x perWorker is no multiple of"
+        f" tensor x pipeline x context, which is ' + string({_REPLICA})"
+    ),
+)
+
+SPEC: Final = (
+    Rule(
+        "!has(self.minWorkers) || self.minWorkers <= self.workers",
+        "must not exceed workers",
+        path=".minWorkers",
+        says="'must not exceed workers, which is ' + string(self.workers)",
+    ),
+    Rule(
+        "!has(self.expectedDuration) || !has(self.maxDuration)"
+        " || duration(self.expectedDuration) <= duration(self.maxDuration)",
+        "must not exceed maxDuration: the job would be ended before it is done",
+        path=".expectedDuration",
+    ),
+    _DATA_FITS,
+    _REPLICAS_WHOLE,
+    _EXPERT_DIVIDES,
+    _TENSOR_GROUPS_WHOLE,
+    _FLOOR_WHOLE,
+)
+
+FROZEN_FIELDS: Final = (
+    "workers",
+    "minWorkers",
+    "accelerators",
+    "model",
+    "parallelism",
+    "fabric",
+    "topology",
+    "framework",
+    "template",
+)
+
+ROOT: Final = tuple(frozen(field) for field in FROZEN_FIELDS)

@@ -1,0 +1,244 @@
+"""The status of a TrainingJob: what a user reads, written on transitions.
+
+Enumerations are open here (plain strings), so that an older client can still read what a newer operator writes.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from berth.api.common import (
+    Conditions,
+    Message,
+    Model,
+    Seconds,
+    StatusMoney,
+    StatusShare,
+    StatusText,
+    Time,
+    list_map,
+)
+
+RANKS_PLAIN_LIMIT: Final = 4096
+"""Bytes of a rank list up to which it stays readable."""
+RANKS_LIMIT: Final = 393_216
+_COMPRESSED: Final = "z:"
+ATTEMPTS_KEPT: Final = 10
+
+Tally = Annotated[int, Field(ge=0, le=2**31 - 1)]
+LevelCounts = Annotated[dict[str, Tally], Field(max_length=16)]
+
+
+class Phase:
+    """Summaries for people; programs read conditions."""
+
+    QUEUED: Final = "Queued"
+    STARTING: Final = "Starting"
+    RUNNING: Final = "Running"
+    CHECKPOINTING: Final = "Checkpointing"
+    PREEMPTED: Final = "Preempted"
+    RESTARTING: Final = "Restarting"
+    SUCCEEDED: Final = "Succeeded"
+    FAILED: Final = "Failed"
+    SUSPENDED: Final = "Suspended"
+
+
+class Cause:
+    """Why an attempt ended before its time."""
+
+    FAILURE: Final = "Failure"
+    INFRASTRUCTURE: Final = "Infrastructure"
+    PREEMPTION: Final = "Preemption"
+    SUSPEND: Final = "Suspend"
+
+
+class QueueStatus(Model):
+    """The place in the queue, while queued."""
+
+    position: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    """1 is the head; the first 100 jobs have one."""
+    expected_start_time: Time | None = None
+    """When it should start, by what is known."""
+    as_of: Time | None = None
+    """When this was concluded."""
+
+
+class Restarts(Model):
+    """Totals over the job's life, by cause; maxRestarts reads failure."""
+
+    failure: Tally = 0
+    """The job's own."""
+    infrastructure: Tally = 0
+    """Lost or broken nodes, evictions."""
+    preemption: Tally = 0
+    """For another job."""
+    suspend: Tally = 0
+    """By the user."""
+
+
+class Attempt(Model):
+    """One attempt that ended or runs."""
+
+    number: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    """Counts from 1."""
+    start_time: Time | None = None
+    """When all its workers ran."""
+    end_time: Time | None = None
+    """When it ended."""
+    workers: Tally | None = None
+    """Its size."""
+    pool: StatusText | None = None
+    """Where it ran."""
+    exit_code: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
+    """Of the first worker that failed."""
+    rule: StatusText | None = None
+    """The recovery rule that decided."""
+    cause: StatusText | None = None
+    """Failure, Infrastructure, Preemption or Suspend."""
+    message: Message | None = None
+    """What happened, in one sentence."""
+    lost_accelerator_seconds: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    """Device time since the last checkpoint, done for nothing."""
+
+
+class PlacementStatus(Model):
+    """Where the ranks are; recorded before the first pod of the attempt exists."""
+
+    attempt: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    """The attempt that it belongs to."""
+    pool: StatusText
+    """The pool."""
+    certificate: StatusText
+    """Optimal: the domains used equal the proven lower bound. Bounded: the gap is the rest."""
+    domains: LevelCounts = Field(default_factory=dict)
+    """Level name to domains used."""
+    lower_bound: LevelCounts = Field(default_factory=dict)
+    """Level name to the fewest that any placement could use."""
+    ranks: Annotated[str, Field(max_length=RANKS_LIMIT)]
+    """Nodes in rank order; past 4 KiB "z:" and base64 of zlib."""
+
+
+class CheckpointStatus(Model):
+    """How the job saves."""
+
+    interval_seconds: Seconds | None = None
+    """Time between saves."""
+    last_step: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    """Step of the last complete one."""
+    last_time: Time | None = None
+    """When the last complete one was done."""
+    stall_milliseconds: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    """Training time that one save costs."""
+    size: StatusText | None = None
+    """Bytes of one, as a quantity."""
+    mtbf_seconds: Seconds | None = None
+    """Mean time between failures of this gang."""
+
+
+class Badput(Model):
+    """Shares of the time that were no progress, by why."""
+
+    checkpoint: StatusShare | None = None
+    """Saving."""
+    lost: StatusShare | None = None
+    """Work done again."""
+    restart: StatusShare | None = None
+    """Coming back."""
+    waiting: StatusShare | None = None
+    """Not placed."""
+
+
+class Goodput(Model):
+    """How much of the time was progress."""
+
+    ettr: StatusShare | None = None
+    """Effective training time ratio."""
+    badput: Badput | None = None
+    """The rest."""
+    as_of: Time | None = None
+    """When this was concluded."""
+
+
+class TrainingCost(Model):
+    """What it has cost so far, at list or pool price."""
+
+    accelerator_hours: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    """Device hours."""
+    usd: StatusMoney | None = None
+    """Their price."""
+    lost_usd: StatusMoney | None = None
+    """The part done for nothing."""
+    as_of: Time | None = None
+    """When this was concluded."""
+
+
+class LineageStatus(Model):
+    """What it was made from, as it was resolved."""
+
+    image_id: Annotated[Annotated[str, Field(max_length=1024)] | None, Field(alias="imageID")] = None
+    """The worker's image by digest."""
+    dataset: Annotated[str, Field(max_length=1280)] | None = None
+    """uri@version."""
+
+
+class TrainingJobStatus(Model):
+    """What became of the job."""
+
+    observed_generation: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    """The spec generation that this status is about."""
+    phase: StatusText | None = None
+    """Queued, Starting, Running, Checkpointing, Preempted, Restarting, Succeeded, Failed or Suspended."""
+    message: Message | None = None
+    """Why it is where it is, and what would change it."""
+    conditions: Conditions = ()
+    """Accepted, QuotaReserved, MemoryFits, FabricSatisfied, Placed, AllRunning, CheckpointHealthy; Suspended, Complete,
+    Failed."""
+    workers: Tally | None = None
+    """Size of this attempt."""
+    ready_workers: Tally | None = None
+    """Workers that are ready; written at most once a second."""
+    queue: QueueStatus | None = None
+    """The place in the queue, while queued."""
+    start_time: Time | None = None
+    """When all workers first ran."""
+    completion_time: Time | None = None
+    """When it ended."""
+    attempt: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    """The current attempt; frozen spec fields are frozen from the first on."""
+    restarts: Restarts | None = None
+    """Totals by cause."""
+    attempts: Annotated[tuple[Attempt, ...], Field(max_length=ATTEMPTS_KEPT), list_map("number")] = ()
+    """The last ten."""
+    placement: PlacementStatus | None = None
+    """Where the ranks are; has its own field manager."""
+    checkpoint: CheckpointStatus | None = None
+    """How the job saves."""
+    goodput: Goodput | None = None
+    """How much of the time was progress."""
+    cost: TrainingCost | None = None
+    """What it has cost so far."""
+    lineage: LineageStatus | None = None
+    """What it was made from."""
+
+
+def encode_ranks(nodes: Sequence[str]) -> str:
+    """Node names in rank order as ``status.placement.ranks`` holds them; deterministic."""
+    plain = ",".join(nodes)
+    if len(plain) <= RANKS_PLAIN_LIMIT:
+        return plain
+    return _COMPRESSED + base64.b64encode(zlib.compress(plain.encode(), 9)).decode()
+
+
+def decode_ranks(text: str) -> tuple[str, ...]:
+    """The inverse of :func:`encode_ranks`. Raises: ValueError."""
+    if text.startswith(_COMPRESSED):
+        try:
+            text = zlib.decompress(base64.b64decode(text[len(_COMPRESSED) :], validate=True)).decode()
+        except zlib.error as problem:
+            raise ValueError(f"ranks do not decompress: {problem}") from problem
+    return tuple(text.split(",")) if text else ()
