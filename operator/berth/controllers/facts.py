@@ -1,0 +1,247 @@
+"""API objects become plain values: the only place where Kubernetes' vocabulary is read.
+
+Each function looks at one object and says what it means for a decision; none remembers anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Final
+
+from berth.api.names import LABEL_ATTEMPT, LABEL_JOB_UID, LABEL_RANK, LABEL_SERVICE_NAME
+from berth.cluster import wire
+from berth.fleet.records import Claim, NodeFacts, gang_key
+from berth.training.state import NodeState, Worker
+from berth.values import PODS, Resources, Role, Taint, Toleration, parse_resource
+
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+UNREACHABLE: Final = "node.kubernetes.io/unreachable"
+
+INFRASTRUCTURE_REASONS: Final = frozenset(
+    {"Evicted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown", "UnexpectedAdmissionError", "Preempting",
+     "NodeAffinity", "NodeName", "UnmatchedNodePlacement"}
+)  # fmt: skip
+"""``status.reason`` of pods that the kubelet or the control plane ended; ``OutOf…`` joins them by its prefix."""
+
+PROBLEM_REASONS: Final = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
+     "RegistryUnavailable", "CreateContainerConfigError", "CreateContainerError", "RunContainerError",
+     "CrashLoopBackOff", "PreStartHookError", "PostStartHookError"}
+)  # fmt: skip
+"""``waiting.reason`` of containers that will not start by waiting."""
+
+SHORT: Final = 300
+
+
+@lru_cache(maxsize=4096)
+def amount(name: str, text: str) -> int:
+    """One quantity in the unit of :mod:`berth.values`; a text that is none counts as 0, the API server refuses it."""
+    try:
+        return parse_resource(name, text)
+    except ValueError:
+        return 0
+
+
+def node_facts(node: wire.Node) -> NodeFacts:
+    """The node as decisions see it."""
+    return NodeFacts(
+        name=node.metadata.name,
+        uid=node.metadata.uid,
+        labels=node.metadata.labels,
+        allocatable={name: amount(name, text) for name, text in node.status.allocatable.items()},
+        taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in node.spec.taints),
+        unschedulable=node.spec.unschedulable,
+        ready=node.ready,
+    )
+
+
+def node_state(node: wire.Node | None, tolerations: Iterable[Toleration] = ()) -> NodeState:
+    """What a node means to a gang that holds it or was promised it; None is a node whose object is gone."""
+    if node is None:
+        return NodeState.GONE
+    keys = {taint.key for taint in node.spec.taints}
+    if OUT_OF_SERVICE in keys:
+        return NodeState.GONE
+    if UNREACHABLE in keys or not node.ready:
+        return NodeState.UNREACHABLE
+    if node.spec.unschedulable:
+        return NodeState.BARRED
+    owned = tuple(tolerations)
+    for taint in node.spec.taints:
+        plain = Taint(taint.key, taint.value, taint.effect)
+        if plain.effect != "PreferNoSchedule" and not any(toleration.covers(plain) for toleration in owned):
+            return NodeState.BARRED
+    return NodeState.OK
+
+
+def job_uid(pod: wire.Pod) -> str:
+    """The uid of the training job that controls ``pod``; labels of a pod that something else controls mean nothing."""
+    uid = pod.metadata.labels.get(LABEL_JOB_UID, "")
+    owner = pod.metadata.controller()
+    return uid if uid and owner is not None and owner.uid == uid else ""
+
+
+def worker(pod: wire.Pod) -> Worker | None:
+    """A pod of a gang as the lifecycle sees it, or None where its labels do not say which rank it is."""
+    labels, status = pod.metadata.labels, pod.status
+    attempt, rank = labels.get(LABEL_ATTEMPT, ""), labels.get(LABEL_RANK, "")
+    if not attempt.isdigit() or not rank.isdigit():
+        return None
+    conditions = {stated.type: stated for stated in status.conditions}
+    ready = conditions.get("Ready")
+    exits = _exits(status)
+    failed = next(((name, state) for name, state in exits if state.exit_code != 0), None)
+    return Worker(
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        attempt=int(attempt),
+        rank=int(rank),
+        node=pod.spec.node_name,
+        bound=bool(pod.spec.node_name),
+        phase=status.phase or "Pending",
+        ready=ready is not None and ready.status == "True",
+        deleting_since=_deleting_since(pod),
+        refused=_refused(conditions),
+        problem=_problem(status),
+        disrupted=_disrupted(status, conditions),
+        exit_code=failed[1].exit_code if failed else None,
+        failure=_failure(status, failed),
+        conditions=tuple((stated.type, stated.status) for stated in status.conditions),
+        exits=tuple((name, state.exit_code) for name, state in exits),
+    )
+
+
+def _deleting_since(pod: wire.Pod) -> float | None:
+    """When deletion was asked for; the API server adds the grace period to the timestamp."""
+    stamp = pod.metadata.deletion_timestamp
+    if stamp is None:
+        return None
+    return stamp.timestamp() - (pod.metadata.deletion_grace_period_seconds or 0)
+
+
+def _refused(conditions: Mapping[str, wire.Condition]) -> str:
+    stated = conditions.get("PodScheduled")
+    if stated is None or stated.status != "False" or stated.reason != "Unschedulable":
+        return ""
+    return shorten(stated.message) or "unschedulable"
+
+
+def _exits(status: wire.PodStatus) -> list[tuple[str, wire.StateTerminated]]:
+    every = (*status.container_statuses, *status.init_container_statuses)
+    return [(one.name, one.state.terminated) for one in every if one.state.terminated is not None]
+
+
+def _problem(status: wire.PodStatus) -> str:
+    for kind, statuses in (
+        ("init container", status.init_container_statuses),
+        ("container", status.container_statuses),
+    ):
+        for one in statuses:
+            waiting = one.state.waiting
+            if waiting is not None and waiting.reason in PROBLEM_REASONS:
+                return f"{kind} {one.name}: {waiting.reason}" + (
+                    f": {shorten(waiting.message)}" if waiting.message else ""
+                )
+    return ""
+
+
+def _disrupted(status: wire.PodStatus, conditions: Mapping[str, wire.Condition]) -> str:
+    target = conditions.get("DisruptionTarget")
+    if target is not None and target.status == "True":
+        return ": ".join(part for part in (target.reason or "DisruptionTarget", shorten(target.message)) if part)
+    if status.reason in INFRASTRUCTURE_REASONS or status.reason.startswith("OutOf"):
+        return ": ".join(part for part in (status.reason, shorten(status.message)) if part)
+    return ""
+
+
+def _failure(status: wire.PodStatus, failed: tuple[str, wire.StateTerminated] | None) -> str:
+    if status.phase != "Failed" and failed is None:
+        return ""
+    if failed is None:
+        return shorten(": ".join(part for part in (status.reason, status.message) if part))
+    name, state = failed
+    how = f"signal {state.signal}" if state.signal else f"exit code {state.exit_code}"
+    why = "" if state.reason in ("", "Error") else f" ({state.reason})"
+    return f"container {name} ended with {how}{why}"
+
+
+def shorten(text: str) -> str:
+    """One line of at most 300 characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= SHORT else line[: SHORT - 1] + "…"
+
+
+def pod_needs(pod: wire.Pod) -> dict[str, int]:
+    """What the scheduler counts for a pod: containers and sidecars together, or the largest step of its start.
+
+    KEP-753: an init container runs beside the sidecars that stand before it.
+    """
+    total: dict[str, int] = {}
+    for container in pod.spec.containers:
+        _add(total, container.resources)
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in pod.spec.init_containers:
+        if container.restart_policy == "Always":
+            _add(total, container.resources)
+            _add(sidecars, container.resources)
+            step = dict(sidecars)
+        else:
+            step = dict(sidecars)
+            _add(step, container.resources)
+        for name, value in step.items():
+            peak[name] = max(peak.get(name, 0), value)
+    for name, value in peak.items():
+        total[name] = max(total.get(name, 0), value)
+    for name, text in (pod.spec.resources.requests if pod.spec.resources else {}).items():
+        total[name] = max(total.get(name, 0), amount(name, text))
+    for name, text in pod.spec.overhead.items():
+        total[name] = total.get(name, 0) + amount(name, text)
+    total[PODS] = 1
+    return total
+
+
+def _add(total: dict[str, int], needs: wire.ResourceNeeds) -> None:
+    for name, text in needs.requests.items():
+        total[name] = total.get(name, 0) + amount(name, text)
+    for name, text in needs.limits.items():
+        if name not in needs.requests:
+            total[name] = total.get(name, 0) + amount(name, text)
+
+
+def pod_claim(pod: wire.Pod) -> Claim | None:
+    """The room a pod holds: from its binding until it has ended or is gone, terminating or not."""
+    if not pod.spec.node_name or pod.finished:
+        return None
+    meta = pod.metadata
+    owner = meta.controller()
+    uid = job_uid(pod)
+    attempt, rank = meta.labels.get(LABEL_ATTEMPT, ""), meta.labels.get(LABEL_RANK, "")
+    ours = bool(uid) and attempt.isdigit() and rank.isdigit()
+    role: Role | None = "Training" if ours else "Inference" if LABEL_SERVICE_NAME in meta.labels else None
+    return Claim(
+        key=gang_key(uid, int(attempt), int(rank)) if ours else meta.uid,
+        node=pod.spec.node_name,
+        amounts=_shared(pod_needs(pod)),
+        owner=f"{meta.namespace}/{owner.name if owner else meta.name}",
+        role=role,
+        daemon=owner is not None and owner.kind == "DaemonSet",
+    )
+
+
+_SHARED: dict[tuple[tuple[str, int], ...], Resources] = {}
+
+
+def _shared(amounts: dict[str, int]) -> Resources:
+    """One object for equal amounts: thousands of pods ask for the same."""
+    key = tuple(sorted(amounts.items()))
+    if len(_SHARED) > 10_000:
+        _SHARED.clear()
+    return _SHARED.setdefault(key, amounts)
+
+
+def unix(stamp: datetime | None) -> float | None:
+    """Unix seconds of an API time."""
+    return stamp.timestamp() if stamp is not None else None

@@ -1,0 +1,118 @@
+"""The ledger of attempts: how one begins, how it ends, and what it cost.
+
+Totals are kept beside the last ten attempts, so that a cap on restarts or on running time counts all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from berth.training.recovery import Fault
+from berth.training.state import Attempt, Cause, Checkpoint, Event, JobState, Phase, Restarts
+
+if TYPE_CHECKING:
+    from berth.training.lifecycle import Job
+    from berth.training.records import Placement
+
+KEPT = 10
+
+
+def begin(
+    job: Job, state: JobState, now: float, placement: Placement, checkpoint: Checkpoint | None
+) -> tuple[JobState, Event]:
+    """Attempt n+1 on ``placement``; the caller writes this state before the first pod."""
+    number = state.attempt + 1
+    attempt = Attempt(number, now, job.workers, placement.pool)
+    used = ", ".join(f"{count} {level}{'s' if count != 1 else ''}" for level, count in placement.domains.items())
+    words = f"{job.workers} workers on {placement.pool}" + (f": {used}" if used else "")
+    proof = "proven fewest" if placement.certificate == "Optimal" else "fewest not proven"
+    state = replace(
+        state,
+        phase=Phase.STARTING,
+        message=f"Starting {job.workers} workers on {placement.pool}",
+        workers=job.workers,
+        ready_workers=0,
+        attempt=number,
+        attempts=(*state.attempts, attempt)[-KEPT:],
+        placement=placement,
+        placement_attempt=number,
+        checkpoint=checkpoint if checkpoint is not None else state.checkpoint,
+    )
+    state = state.with_condition("Placed", True, placement.certificate, f"{words} ({proof})", now=now)
+    state = state.with_condition("AllRunning", False, "Starting", now=now)
+    return state, Event("Placed", f"attempt {number}: {words} ({proof})")
+
+
+def end(job: Job, state: JobState, now: float, fault: Fault) -> JobState:
+    """The live attempt closed with ``fault``: times, totals and the charge by cause.
+
+    Work lost is what ran since the last save. Until a job reports its saves it is bounded by one checkpoint interval
+    where it has a store, else by all that the attempt ran.
+    """
+    attempt = state.current
+    assert attempt is not None
+    running = state.conditions.get("AllRunning")
+    ran = now - running.since if running is not None and running.status == "True" else 0.0
+    devices = attempt.workers * job.accelerators_per_worker
+    loses = fault.cause not in (Cause.COMPLETED, Cause.SUSPEND)
+    at_risk = min(ran, state.checkpoint.interval_seconds) if job.has_store and state.checkpoint else ran
+    lost = round(at_risk * devices) if loses else 0
+    closed = replace(
+        attempt,
+        end=now,
+        ran=ran,
+        cause=fault.cause.value,
+        message=fault.message,
+        exit_code=fault.exit_code,
+        rule=fault.rule if fault.rule != "StartTimedOut" else "",
+        lost_accelerator_seconds=lost,
+    )
+    state = replace(
+        state,
+        attempts=(*state.attempts[:-1], closed),
+        restarts=_charge(state.restarts, fault.cause),
+        start_attempts=state.start_attempts + (1 if fault.cause == Cause.START else 0),
+        ran_before=state.ran_before + ran,
+        held_before=state.held_before + (now - attempt.start) * devices,
+        lost=state.lost + lost,
+        ready_workers=0,
+    )
+    done = fault.cause == Cause.COMPLETED
+    return state.with_condition("AllRunning", False, fault.cause.value, "" if done else fault.message, now=now)
+
+
+def _charge(restarts: Restarts, cause: Cause) -> Restarts:
+    match cause:
+        case Cause.FAILURE:
+            return replace(restarts, failure=restarts.failure + 1)
+        case Cause.INFRASTRUCTURE:
+            return replace(restarts, infrastructure=restarts.infrastructure + 1)
+        case Cause.PREEMPTION:
+            return replace(restarts, preemption=restarts.preemption + 1)
+        case Cause.SUSPEND:
+            return replace(restarts, suspend=restarts.suspend + 1)
+    return restarts
+
+
+def complete(job: Job, state: JobState, now: float) -> tuple[JobState, Event]:
+    """Every rank exited 0."""
+    ran_first = state.start_time is None
+    state = end(job, state, now, Fault(Cause.COMPLETED, ""))
+    message = f"All {state.workers} workers exited 0 in attempt {state.attempt}"
+    state = replace(
+        state,
+        phase=Phase.SUCCEEDED,
+        message=message,
+        completion_time=now,
+        start_time=now if ran_first else state.start_time,
+        start_attempts=0,
+        avoid=(),
+    ).with_condition("Complete", True, "AllRanksSucceeded", message, now=now)
+    return state, Event("Completed", message)
+
+
+def fail(state: JobState, now: float, reason: str, words: str) -> tuple[JobState, Event]:
+    """The job as a whole has failed; ``reason`` is the condition's."""
+    state = replace(state, phase=Phase.FAILED, message=words, completion_time=now, ready_workers=0)
+    return state.with_condition("Failed", True, reason, words, now=now), Event("Failed", words, warning=True)
