@@ -21,6 +21,7 @@ from berth.api.common import (
     StatusShare,
     StatusText,
     Time,
+    atomic,
     list_map,
 )
 
@@ -87,9 +88,11 @@ class Attempt(Model):
     number: Annotated[int, Field(ge=1, le=2**31 - 1)]
     """Counts from 1."""
     start_time: Time | None = None
-    """When all its workers ran."""
+    """When it was placed: from then on it held its nodes."""
     end_time: Time | None = None
     """When it ended."""
+    ran_seconds: Seconds | None = None
+    """Time with all its workers running."""
     workers: Tally | None = None
     """Its size."""
     pool: StatusText | None = None
@@ -111,6 +114,8 @@ class PlacementStatus(Model):
 
     attempt: Annotated[int, Field(ge=1, le=2**31 - 1)]
     """The attempt that it belongs to."""
+    time: Time | None = None
+    """When it was decided."""
     pool: StatusText
     """The pool."""
     certificate: StatusText
@@ -138,6 +143,8 @@ class CheckpointStatus(Model):
     """Bytes of one, as a quantity."""
     mtbf_seconds: Seconds | None = None
     """Mean time between failures of this gang."""
+    reason: Message | None = None
+    """What the interval was computed from."""
 
 
 class Badput(Model):
@@ -168,7 +175,11 @@ class TrainingCost(Model):
     """What it has cost so far, at list or pool price."""
 
     accelerator_hours: Annotated[int, Field(ge=0, le=2**53)] | None = None
-    """Device hours."""
+    """Device hours held, whole."""
+    accelerator_seconds: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    """Device seconds held by attempts that have ended."""
+    lost_accelerator_seconds: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    """The part done for nothing."""
     usd: StatusMoney | None = None
     """Their price."""
     lost_usd: StatusMoney | None = None
@@ -210,6 +221,12 @@ class TrainingJobStatus(Model):
     """When it ended."""
     attempt: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     """The current attempt; frozen spec fields are frozen from the first on."""
+    start_attempts: Tally | None = None
+    """Starts in a row that did not get all workers running; maxStartAttempts bounds it."""
+    ran_seconds: Seconds | None = None
+    """Running time of the attempts that have ended; maxDuration bounds it."""
+    avoid_nodes: Annotated[tuple[StatusText, ...], Field(max_length=64), atomic()] = ()
+    """Nodes that the next placement does not use."""
     restarts: Restarts | None = None
     """Totals by cause."""
     attempts: Annotated[tuple[Attempt, ...], Field(max_length=ATTEMPTS_KEPT), list_map("number")] = ()
