@@ -80,7 +80,7 @@ class Claim:
 
     key: str
     node: str
-    amounts: Resources = field(default=NO_RESOURCES)
+    amounts: Resources = field(default_factory=lambda: NO_RESOURCES)
     owner: str = ""
     role: Role | None = None
     daemon: bool = False
