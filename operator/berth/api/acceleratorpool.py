@@ -63,7 +63,9 @@ _LEVELS: Final = (
 )
 _GROWTH: Final = (
     required(
-        ".nodePoolName", "self.provisioner != 'None'", "is what the provisioner grows: give it, or set provisioner: None"
+        ".nodePoolName",
+        "self.provisioner != 'None'",
+        "is what the provisioner grows: give it, or set provisioner: None",
     ),
 )
 _SPEC: Final = (

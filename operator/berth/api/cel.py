@@ -14,6 +14,8 @@ from pydantic import GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from berth.api.names import MAX_NAME_LENGTH
+
 Reason = Literal["FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"]
 VALIDATIONS = "x-kubernetes-validations"
 
@@ -83,18 +85,43 @@ def required(path: str, when: str, message: str) -> Rule:
     return Rule(f"!({when}) || {present}", message, path=path, reason="FieldValueRequired")
 
 
+def formatted(text: str, *values: str) -> str:
+    """A message expression: ``text`` with ``%d`` for each CEL expression in ``values``.
+
+    Joining strings with ``+`` would exceed the server's cost budget, for the length of a number as text is unknown.
+    """
+    return f"'{text}'.format([{', '.join(values)}])"
+
+
 def unique(message: str, field: str = "") -> Rule:
     """No two items of an atomic list are the same, or agree in ``field``."""
     member = f".{field}" if field else ""
     return Rule(f"self.all(x, self.exists_one(y, y{member} == x{member}))", message)
 
 
-def frozen(field: str) -> Rule:
-    """A spec field that changes only before the first attempt or while suspended; a rule for the object's root."""
+def frozen(field: str, *, optional: bool) -> Rule:
+    """A spec field that changes only before the first attempt or while suspended; a rule for the object's root.
+
+    Written with ``has`` rather than optional values, whose size the server's cost estimate cannot bound.
+    """
+    now, before = f"self.spec.{field}", f"oldSelf.spec.{field}"
+    same = f"has({now}) == has({before}) && (!has({now}) || {now} == {before})" if optional else f"{now} == {before}"
     return Rule(
-        "!has(oldSelf.status) || !has(oldSelf.status.attempt) || oldSelf.spec.suspend"
-        f" || self.spec.?{field} == oldSelf.spec.?{field}",
-        f"spec.{field} is frozen since the first attempt: suspend the job (spec.suspend: true) to change it",
+        f"!has(oldSelf.status) || !has(oldSelf.status.attempt) || oldSelf.spec.suspend || {same}",
+        "is frozen since the first attempt: set spec.suspend to true first, then change it",
         path=f".spec.{field}",
         reason="FieldValueForbidden",
+    )
+
+
+def named() -> tuple[Rule, ...]:
+    """The object's name must leave room for what children append to it; a rule for the object's root."""
+    return (
+        Rule(
+            f"size(self.metadata.name) <= {MAX_NAME_LENGTH}"
+            " && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+            f"must be at most {MAX_NAME_LENGTH} lower-case letters, digits and '-', beginning with a letter:"
+            " names of children are made from it",
+            path=".metadata.name",
+        ),
     )

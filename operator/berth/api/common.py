@@ -151,13 +151,14 @@ CatalogueName = Annotated[str, Field(min_length=1, max_length=63)]
 """An entry of the catalogue, spelled as there; which ones exist is data, so the controller checks it."""
 
 
-def _int_or_string(*rules: Rule, limit: int = 64) -> Schema:
+def int_or_string(*rules: Rule, limit: int = 64) -> Schema:
+    """An integer or a string of at most ``limit`` characters, as ``rules`` say."""
     return Schema({"x-kubernetes-int-or-string": True, "maxLength": limit, **validated(*rules)}, whole=True)
 
 
 Quantity = Annotated[
     int | str,
-    _int_or_string(
+    int_or_string(
         Rule(
             "type(self) == int ? self > 0 : isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))",
             "must be a quantity of bytes above zero, such as 840G or 512Gi",
@@ -168,7 +169,7 @@ Quantity = Annotated[
 """Bytes, or bytes per second, as a ``resource.Quantity``."""
 Count = Annotated[
     int | str,
-    _int_or_string(
+    int_or_string(
         Rule(
             "type(self) == int ? self > 0 && self <= 1000000000000000"
             " : self.matches(r'^[0-9]{1,6}(\\.[0-9]{1,6})?[KMBT]$') && self.matches('[1-9]')",
@@ -182,7 +183,7 @@ Count = Annotated[
 
 def int_or_auto(minimum: int, maximum: int) -> Schema:
     """An integer within bounds, or ``Auto``."""
-    return _int_or_string(
+    return int_or_string(
         Rule(
             f"type(self) == int ? self >= {minimum} && self <= {maximum} : self == 'Auto'",
             f"must be Auto or an integer from {minimum} to {maximum}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from berth.api.cel import Rule, frozen, required, unique
+from berth.api.cel import Rule, formatted, frozen, named, required, unique
 
 TYPES_ONCE: Final = unique("names an accelerator twice; write each once, in order of preference")
 RULES_ONCE: Final = unique("two rules have the same name; rename one, status tells by name which rule decided", "name")
@@ -60,27 +60,30 @@ _DATA_FITS: Final = Rule(
     f"{_CUT} || !{_DATA_GIVEN} || {_REPLICA} * self.parallelism.data == {_DEVICES}",
     "tensor x pipeline x context x data must equal workers x accelerators.perWorker",
     path=".parallelism",
-    says=(
-        f"'tensor x pipeline x context x data is ' + string({_REPLICA} * (has(self.parallelism.data) ?"
-        " self.parallelism.data : 1)) + ' but workers x accelerators.perWorker is ' + string("
-        f"{_DEVICES}) + '; make them equal, or leave out data'"
+    says=formatted(
+        "tensor x pipeline x context x data is %d but workers x accelerators.perWorker is %d;"
+        " make them equal, or leave out data",
+        f"{_REPLICA} * self.parallelism.data",
+        _DEVICES,
     ),
 )
 _REPLICAS_WHOLE: Final = Rule(
     f"{_CUT} || {_DATA_GIVEN} || {_DEVICES} % {_REPLICA} == 0",
     "workers x accelerators.perWorker must be a multiple of tensor x pipeline x context",
     path=".parallelism",
-    says=(
-        f"'workers x accelerators.perWorker is ' + string({_DEVICES}) + ', no multiple of tensor x pipeline x context,"
-        f" which is ' + string({_REPLICA}) + '; change workers or the layout'"
+    says=formatted(
+        "workers x accelerators.perWorker is %d, no multiple of tensor x pipeline x context, which is %d;"
+        " change workers or the layout",
+        _DEVICES,
+        _REPLICA,
     ),
 )
 _EXPERT_DIVIDES: Final = Rule(
     f"{_CUT} || {_DEVICES} % {_REPLICA} != 0 || {_DEVICES} / {_REPLICA} % self.parallelism.expert == 0",
     "must divide the data-parallel replicas",
     path=".parallelism.expert",
-    says=(
-        f"'must divide data, which is ' + string({_DEVICES} / {_REPLICA}) + ' at ' + string(self.workers) + ' workers'"
+    says=formatted(
+        "must divide the data-parallel replicas, which are %d at %d workers", f"{_DEVICES} / {_REPLICA}", "self.workers"
     ),
 )
 _TENSOR_GROUPS_WHOLE: Final = Rule(
@@ -88,18 +91,21 @@ _TENSOR_GROUPS_WHOLE: Final = Rule(
     " || self.accelerators.perWorker % self.parallelism.tensor == 0",
     "must divide accelerators.perWorker or be a multiple of it",
     path=".parallelism.tensor",
-    says=(
-        "'must divide accelerators.perWorker, which is ' + string(self.accelerators.perWorker)"
-        " + ', or be a multiple of it, so that no tensor group shares a worker with another'"
+    says=formatted(
+        "must divide accelerators.perWorker, which is %d, or be a multiple of it,"
+        " so that no tensor group shares a worker with another",
+        "self.accelerators.perWorker",
     ),
 )
 _FLOOR_WHOLE: Final = Rule(
     f"{_CUT} || !has(self.minWorkers) || (self.minWorkers * self.accelerators.perWorker) % {_REPLICA} == 0",
     "must hold whole data-parallel replicas",
     path=".minWorkers",
-    says=(
-        "'must hold whole data-parallel replicas: ' + string(self.minWorkers) + ' x perWorker is no multiple of"
-        f" tensor x pipeline x context, which is ' + string({_REPLICA})"
+    says=formatted(
+        "must hold whole data-parallel replicas: minWorkers x accelerators.perWorker is %d, no multiple of"
+        " tensor x pipeline x context, which is %d",
+        "self.minWorkers * self.accelerators.perWorker",
+        _REPLICA,
     ),
 )
 
@@ -108,7 +114,7 @@ SPEC: Final = (
         "!has(self.minWorkers) || self.minWorkers <= self.workers",
         "must not exceed workers",
         path=".minWorkers",
-        says="'must not exceed workers, which is ' + string(self.workers)",
+        says=formatted("must not exceed workers, which is %d", "self.workers"),
     ),
     Rule(
         "!has(self.expectedDuration) || !has(self.maxDuration)"
@@ -123,16 +129,17 @@ SPEC: Final = (
     _FLOOR_WHOLE,
 )
 
-FROZEN_FIELDS: Final = (
-    "workers",
-    "minWorkers",
-    "accelerators",
-    "model",
-    "parallelism",
-    "fabric",
-    "topology",
-    "framework",
-    "template",
-)
+FROZEN: Final = {
+    "workers": False,
+    "minWorkers": True,
+    "accelerators": False,
+    "model": True,
+    "parallelism": True,
+    "fabric": True,
+    "topology": True,
+    "framework": False,
+    "template": False,
+}
+"""Spec fields that are frozen from the first attempt on, and whether they may be absent."""
 
-ROOT: Final = tuple(frozen(field) for field in FROZEN_FIELDS)
+ROOT: Final = (*named(), *(frozen(field, optional=optional) for field, optional in FROZEN.items()))

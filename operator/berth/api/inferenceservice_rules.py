@@ -1,0 +1,142 @@
+"""What the API server checks of an InferenceService across fields."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from berth.api.cel import Rule, forbidden, formatted, required, unique
+from berth.api.names import SERVER_CONTAINER
+
+MODEL_URI: Final = (
+    Rule(
+        r"self.matches('^((s3|gs|az)://[a-zA-Z0-9][-a-zA-Z0-9._]*(/[^\\s]*)?"
+        r"|hf://[-a-zA-Z0-9._]+/[-a-zA-Z0-9._]+(@[-a-zA-Z0-9._/]+)?"
+        r"|oci://[-a-zA-Z0-9.:]+/[^\\s]+|pvc://[a-z0-9][-a-z0-9.]*(/[^\\s]*)?)$')",
+        "must be s3://bucket/path, gs://bucket/path, az://container/path, hf://organisation/model, oci://registry/name"
+        " or pvc://claim/path",
+    ),
+    Rule("!self.matches('(^|/)[.][.](/|$)')", "must not contain '..': write the path out"),
+)
+NO_SPACE: Final = Rule("!self.matches('\\\\s')", "must not contain white space: clients ask for it by this name")
+
+_GATEWAYS: Final = "['EnvoyGateway', 'Istio', 'NGINX', 'InferenceExtension']"
+_SEEN_AT_ZERO: Final = "['EnvoyGateway', 'Istio', 'NGINX', 'InferenceExtension', 'Custom']"
+TYPES_ONCE: Final = unique("names an accelerator twice; write each once")
+SIGNAL: Final = (
+    required(".query", "self.preset == 'Custom'", "is what preset Custom reads: write the PromQL expression"),
+    forbidden(
+        ".query",
+        "self.preset != 'Custom' && has(self.query)",
+        "goes with preset: Custom only; the other presets bring their own",
+    ),
+    Rule(
+        f"self.source != 'Pods' || !(self.preset in {_SEEN_AT_ZERO})",
+        "must be Prometheus with this preset: pods of the service report only vLLM, SGLang and Requests",
+        path=".source",
+    ),
+)
+
+SCALING: Final = (
+    Rule(
+        "!has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+        "must not exceed maxReplicas",
+        path=".minReplicas",
+        says=formatted("must not exceed maxReplicas, which is %d", "self.maxReplicas"),
+    ),
+    Rule(
+        "!has(self.maxReplicas) || !has(self.demand) || !has(self.demand.onUnknown)"
+        " || !has(self.demand.onUnknown.replicas) || self.demand.onUnknown.replicas <= self.maxReplicas",
+        "must not exceed scaling.maxReplicas",
+        path=".demand.onUnknown.replicas",
+        says=formatted("must not exceed scaling.maxReplicas, which is %d", "self.maxReplicas"),
+    ),
+    required(
+        ".demand.signals",
+        "has(self.scaleToZero) && self.scaleToZero.enabled",
+        "is needed by scaleToZero: a signal that is seen at zero replicas must wake the service",
+    ),
+    Rule(
+        "!has(self.scaleToZero) || !self.scaleToZero.enabled || !has(self.demand) || !has(self.demand.signals)"
+        f" || self.demand.signals.exists(x, x.preset in {_SEEN_AT_ZERO})",
+        "needs a signal that is seen at zero replicas, to wake it: add one with the preset EnvoyGateway, Istio, NGINX,"
+        " InferenceExtension or Custom",
+        path=".scaleToZero",
+    ),
+)
+
+SLO: Final = (
+    Rule(
+        "!has(self.percentile) || has(self.ttft) || has(self.itl) || has(self.latency)",
+        "speaks of ttft, itl and latency: give at least one of them",
+        path=".percentile",
+    ),
+    Rule(
+        "!has(self.ttft) || !has(self.latency) || duration(self.ttft) <= duration(self.latency)",
+        "must not exceed latency: the first token comes before the last",
+        path=".ttft",
+    ),
+)
+
+SPOT: Final = (
+    Rule(
+        "self.mode != 'Only' || !has(self.onDemandFloor) || self.onDemandFloor == 0",
+        "must be 0 or left out with mode: Only; use mode: Mixed to keep some on demand",
+        path=".onDemandFloor",
+    ),
+    Rule(
+        "self.mode != 'Only' || !has(self.maxShare) || self.maxShare == '100%'",
+        "must be 100% or left out with mode: Only; use mode: Mixed to bound the share",
+        path=".maxShare",
+    ),
+)
+
+ROLLOUT: Final = (
+    Rule(
+        "!has(self.maxUnavailable) || !has(self.maxSurge) || !(self.maxUnavailable == 0 || self.maxUnavailable == '0%')"
+        " || !(self.maxSurge == 0 || self.maxSurge == '0%')",
+        "must not be 0 while maxSurge is 0: no replica could ever be replaced",
+        path=".maxUnavailable",
+    ),
+)
+
+AUTH: Final = (
+    required(".policyRef", "self.type == 'Policy'", "is the policy object that protects the route: name it"),
+    forbidden(
+        ".policyRef", "self.type == 'None' && has(self.policyRef)", "goes with type: Policy; set it, or leave this out"
+    ),
+)
+
+_PUBLIC: Final = "self.scope == 'Public'"
+EXPOSE: Final = (
+    required(".hostnames", _PUBLIC, "is needed with scope: Public: the names that the route answers to"),
+    required(".gatewayRef", _PUBLIC, "is needed with scope: Public: the Gateway that the route attaches to"),
+    Rule(
+        f"!({_PUBLIC}) || has(self.auth) && self.auth.type == 'Policy'",
+        "is needed with scope: Public: set auth.type: Policy and name the policy in auth.policyRef",
+        path=".auth",
+        reason="FieldValueRequired",
+    ),
+)
+
+_ENGINE: Final = "(has(self.runtime) ? self.runtime.engine : 'Custom')"
+_SIZED_BY_HAND: Final = (
+    "has(self.accelerators) && has(self.accelerators.perReplica) && type(self.accelerators.perReplica) == int"
+)
+SPEC: Final = (
+    required(
+        ".template",
+        f"{_ENGINE} == 'Custom'",
+        f"is needed with runtime.engine: Custom: give the container named {SERVER_CONTAINER}, or choose an engine",
+    ),
+    Rule(
+        f"{_ENGINE} != 'Custom' || !has(self.template) || has(self.template.spec) && has(self.template.spec.containers)"
+        f" && self.template.spec.containers.exists(x, x.name == '{SERVER_CONTAINER}')",
+        f"must have a container named {SERVER_CONTAINER} with runtime.engine: Custom: it is the one that serves",
+        path=".template",
+    ),
+    required(
+        ".model.parameters",
+        f"!({_SIZED_BY_HAND})",
+        "sizes a replica: give it, or an integer in accelerators.perReplica",
+    ),
+)

@@ -1,0 +1,144 @@
+"""The status of an InferenceService: demand and cost as of the last decision; live figures are metrics."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from berth.api.common import (
+    Conditions,
+    Message,
+    Model,
+    Seconds,
+    StatusMoney,
+    StatusShare,
+    StatusText,
+    Time,
+    atomic,
+    list_map,
+)
+
+DECISIONS_KEPT = 10
+Tally = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class Variant(Model):
+    """Replicas that are alike: accelerator, capacity type, pool and, on spot, zone."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    """Its Deployment."""
+    accelerator: StatusText | None = None
+    """Catalogue name."""
+    capacity_type: StatusText | None = None
+    """OnDemand, Spot or Reserved."""
+    pool: StatusText | None = None
+    """The pool."""
+    zone: StatusText | None = None
+    """With spot."""
+    replicas: Tally | None = None
+    """There are."""
+    ready_replicas: Tally | None = None
+    """Of them ready."""
+    usd_per_hour: StatusMoney | None = None
+    """Price of one replica."""
+
+
+class DemandStatus(Model):
+    """Demand as the last decision saw it."""
+
+    state: StatusText
+    """Value, Idle or Unknown."""
+    current: StatusText | None = None
+    """Absent when Unknown."""
+    forecast: StatusText | None = None
+    """At the horizon."""
+    horizon_seconds: Seconds | None = None
+    """Cold start and control period."""
+    percentile: Annotated[int, Field(ge=0, le=100)] | None = None
+    """Of the forecast's distribution."""
+    as_of: Time | None = None
+    """When this was concluded."""
+
+
+class ForecastStatus(Model):
+    """The forecast in use."""
+
+    method: StatusText | None = None
+    """Chosen by back-test."""
+    wape: StatusShare | None = None
+    """Its weighted absolute percentage error."""
+    persistence_wape: StatusShare | None = None
+    """The same of persistence."""
+
+
+class ColdStartStatus(Model):
+    """Measured start-up time."""
+
+    p50_seconds: Seconds | None = None
+    """Median."""
+    p90_seconds: Seconds | None = None
+    """90th percentile."""
+    cached_p90_seconds: Seconds | None = None
+    """90th percentile where the node holds the weights."""
+
+
+class Decision(Model):
+    """One change of the number of replicas."""
+
+    time: Time
+    """When it was made."""
+    from_replicas: Tally
+    """Before."""
+    to_replicas: Tally
+    """After."""
+    reason: StatusText
+    """In one CamelCase word."""
+    message: Message | None = None
+    """In one sentence."""
+    bound_by: StatusText | None = None
+    """The limit that kept it from going further."""
+    next_possible_time: Time | None = None
+    """When the next change of this direction may come."""
+
+
+class ServiceCost(Model):
+    """Price as of the last decision."""
+
+    usd_per_hour: StatusMoney | None = None
+    """Of all replicas."""
+    usd_per_million_tokens: StatusMoney | None = None
+    """At the current demand."""
+    on_demand_only_usd_per_hour: StatusMoney | None = None
+    """What it would be without spot."""
+
+
+class InferenceServiceStatus(Model):
+    """What became of the service."""
+
+    observed_generation: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    """The spec generation that this status is about."""
+    phase: StatusText | None = None
+    """Pending, Starting, Ready, Degraded, Idle or Failed."""
+    message: Message | None = None
+    """Why it is so, and what would change it."""
+    conditions: Conditions = ()
+    """Accepted, Ready, Placed, MetricsAvailable, ForecastTrusted, CapacityAvailable, SloMet, SpotAvailable, Exposed."""
+    replicas: Tally | None = None
+    """There are, over all variants."""
+    ready_replicas: Tally | None = None
+    """Of them ready."""
+    selector: Annotated[str, Field(max_length=1024)] | None = None
+    """Of the pods, serialized as HPA and KEDA read it."""
+    variants: Annotated[tuple[Variant, ...], Field(max_length=64), list_map("name")] = ()
+    """What it runs on."""
+    demand: DemandStatus | None = None
+    """Demand as the last decision saw it."""
+    forecast: ForecastStatus | None = None
+    """The forecast in use."""
+    cold_start: ColdStartStatus | None = None
+    """Measured start-up time."""
+    decisions: Annotated[tuple[Decision, ...], Field(max_length=DECISIONS_KEPT), atomic()] = ()
+    """The last ten changes, newest first."""
+    cost: ServiceCost | None = None
+    """Price as of the last decision."""
