@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from zlib import crc32
 
-from berth.catalogue.records import Accelerator, Catalogue, FabricFacts, LabelTable
+from berth.catalogue.matching import FabricFacts, LabelTable
+from berth.catalogue.records import Accelerator, Catalogue
 from berth.fleet.compact import Compact
 from berth.fleet.records import Fabric, Level, PoolSpec
-from berth.values import CapacityType
+from berth.values import CapacityType, Resources
 
 K = TypeVar("K")
 
@@ -31,7 +32,7 @@ class _Membership:
 
     pool: str
     fabric: FabricFacts
-    labels: tuple[str, ...]
+    labels: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -57,19 +58,19 @@ class Discovery:
         self._of: dict[str, _Membership] = {}
         self._alike: dict[_Membership, _Membership] = {}
 
-    def join(self, node: str, labels: Mapping[str, str]) -> str | None:
-        """Put a new node into the pool where its labels belong; ``None`` when they name no known accelerator."""
+    def join(self, node: str, labels: Mapping[str, str], allocatable: Resources) -> str | None:
+        """Put a new node into the pool where it belongs; ``None`` when its labels name no known accelerator."""
         labels = labels.plain() if isinstance(labels, Compact) else labels
         accelerator = self._catalogue.identify(labels)
         if accelerator is None or not accelerator.pool_roles:
             return None
-        fabric = self._fabric(labels)
+        fabric = self._fabric(labels, allocatable)
         capacity_type = self._catalogue.labels.capacity_type(labels)
         pool = self._name(accelerator, fabric.kind, capacity_type)
         group = self._groups.get(pool)
         if group is None:
             group = self._groups[pool] = _Group(accelerator, fabric.kind, capacity_type)
-        found = _Membership(pool, fabric, tuple(label for label in self._topology_labels if label in labels))
+        found = _Membership(pool, fabric, self._topology_labels & self._catalogue.labels.occurring(labels))
         self._count(found, 1)
         self._of[node] = self._alike.setdefault(found, found)
         return pool
@@ -106,8 +107,8 @@ class Discovery:
             discovered=True,
         )
 
-    def _fabric(self, labels: Mapping[str, str]) -> FabricFacts:
-        facts = self._catalogue.labels.fabric(labels)
+    def _fabric(self, labels: Mapping[str, str], allocatable: Resources) -> FabricFacts:
+        facts = self._catalogue.labels.fabric(labels, allocatable)
         if facts is None:
             return _NO_FABRIC
         return FabricFacts(self._kinds.get(slug(facts.kind), slug(facts.kind)), facts.gbps, facts.rails)
@@ -123,10 +124,10 @@ class Discovery:
         return name
 
 
-def topology_labels(table: LabelTable) -> tuple[str, ...]:
-    """The label keys that place a node, but for its host name, each once."""
-    known = [table.site, *(level for entry in table.level_sets for level in entry.levels), table.nvlink]
-    return tuple(dict.fromkeys(level.label for level in known))
+def topology_labels(table: LabelTable) -> frozenset[str]:
+    """The label keys that place a node, but for its host name."""
+    inner = (level for entry in table.level_sets for level in entry.levels)
+    return frozenset(level.label for level in (*table.sites, *inner, *table.nvlinks))
 
 
 def slug(text: str) -> str:

@@ -18,11 +18,13 @@ from itertools import count
 from types import MappingProxyType
 
 from berth.catalogue.records import Catalogue
+from berth.fleet.audit import differences
 from berth.fleet.compact import Packer
 from berth.fleet.ledger import Ledger
 from berth.fleet.membership import Membership
 from berth.fleet.pool import Pool
 from berth.fleet.records import Claim, NodeFacts, PoolSpec
+from berth.fleet.report import PoolReport, report
 
 Undo = Callable[[], None]
 _Change = tuple[str, Claim | None, Claim | None]  # key, before, after
@@ -68,11 +70,10 @@ class Fleet:
             return False
         same_labels = before is not None and before.labels == facts.labels
         labels = before.labels if before is not None and same_labels else self._labels.pack(facts.labels)
-        kept = self._nodes[facts.name] = replace(
-            facts, labels=labels, allocatable=self._amounts.pack(facts.allocatable)
-        )
-        if not same_labels:
-            self._assign(facts.name, facts.labels)
+        kept = replace(facts, labels=labels, allocatable=self._amounts.pack(facts.allocatable))
+        self._nodes[facts.name] = kept
+        if before is None or not same_labels or before.allocatable != facts.allocatable:
+            self._assign(facts)
         if (pool := self.pool_of(facts.name)) is not None:
             pool.put(kept)
         self.version += 1
@@ -113,6 +114,19 @@ class Fleet:
     def release(self, keys: Iterable[str]) -> Undo:
         """Hold no room any more for ``keys``; unknown ones are no matter. The undo as in :meth:`claim`."""
         return self._apply((key, None) for key in keys)
+
+    def report(self, pool: str) -> PoolReport:
+        """What ``pool`` has and lacks. Raises: KeyError where there is none of that name."""
+        return report(self._pools[pool], self.membership, self.catalogue.accelerators)
+
+    def check(self) -> list[str]:
+        """Compute everything again from nodes, pools and claims alone; what differs from what is kept, if anything."""
+        fresh = Fleet(self.catalogue)
+        fresh.set_pools(self.membership.stated.values())
+        for facts in self._nodes.values():
+            fresh.set_node(facts)
+        fresh.claim(self.claims.values())
+        return differences(self._pools, fresh.pools)
 
     @contextmanager
     def trial(self) -> Iterator[Fleet]:
@@ -161,15 +175,15 @@ class Fleet:
         if not self._trials and any(before is not None for _, before, _ in changes):
             self.version += 1
 
-    def _assign(self, name: str, labels: Mapping[str, str]) -> None:
-        """Find the pool of a node whose labels are new, and let the one that had it go."""
-        self.membership.leave(name)
-        owner = self.membership.join(name, labels)
-        if owner != self._owner.get(name):
-            self._disown(name)
+    def _assign(self, facts: NodeFacts) -> None:
+        """Find the pool of a node that is new or different, and let the one that had it go."""
+        self.membership.leave(facts.name)
+        owner = self.membership.join(facts)
+        if owner != self._owner.get(facts.name):
+            self._disown(facts.name)
         self._follow_discovery()
         if owner is not None:
-            self._owner[name] = owner
+            self._owner[facts.name] = owner
 
     def _disown(self, name: str) -> None:
         owner = self._owner.pop(name, None)
@@ -200,7 +214,7 @@ class Fleet:
 
     def _adopt(self, membership: Membership) -> None:
         """Go by another set of pools: nodes move, pools that stay keep their rows."""
-        owners = {name: membership.join(name, facts.labels) for name, facts in self._nodes.items()}
+        owners = {name: membership.join(facts) for name, facts in self._nodes.items()}
         membership.take_changed()
         self.membership = membership
         for name in [name for name, owner in self._owner.items() if owners[name] != owner]:

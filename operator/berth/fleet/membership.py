@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from berth.catalogue.records import Catalogue
 from berth.fleet.discovery import Discovery
-from berth.fleet.records import PoolSpec
+from berth.fleet.records import NodeFacts, PoolSpec
 from berth.values import selects
 
 
@@ -32,12 +32,12 @@ class Membership:
         """What ``pool`` is, ``None`` when it is no more."""
         return self.stated.get(pool) or self._discovery.specs.get(pool)
 
-    def join(self, node: str, labels: Mapping[str, str]) -> str | None:
+    def join(self, facts: NodeFacts) -> str | None:
         """The pool of a new node, ``None`` when it belongs to none."""
-        owners = tuple(name for name, spec in self.stated.items() if selects(spec.selector, labels))
+        owners = tuple(name for name, spec in self.stated.items() if selects(spec.selector, facts.labels))
         if len(owners) > 1:
-            self._shared[node] = owners
-        return owners[0] if owners else self._discovery.join(node, labels)
+            self._shared[facts.name] = owners
+        return owners[0] if owners else self._discovery.join(facts.name, facts.labels, facts.allocatable)
 
     def leave(self, node: str) -> None:
         """Forget a node."""
@@ -49,6 +49,10 @@ class Membership:
         changed = set(self._discovery.changed)
         self._discovery.changed.clear()
         return changed
+
+    def older(self, pool: str, other: str) -> bool:
+        """Whether AcceleratorPool ``pool`` takes precedence over ``other``."""
+        return list(self.stated).index(pool) < list(self.stated).index(other)
 
     def shared_with(self, pool: str) -> dict[str, int]:
         """The other pools that select nodes which ``pool`` selects, and how many nodes each."""

@@ -18,7 +18,8 @@ from typing import Final
 
 import numpy as np
 
-from berth.catalogue.records import Accelerator, LabelTable
+from berth.catalogue.matching import LabelTable
+from berth.catalogue.records import Accelerator
 from berth.fleet.arrays import Bools, Ints32, Ints64
 from berth.fleet.records import Claim, Level, NodeFacts, PoolSpec
 from berth.fleet.rows import Rows

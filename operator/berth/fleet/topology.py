@@ -90,6 +90,11 @@ class Tree:
         flags = np.array([*private, False], np.bool_)
         return np.flatnonzero(flags[of_row]).astype(np.int32)
 
+    def private(self, level: int, domain: int) -> bool:
+        """Whether ``domain`` stands for a label that its only node lacks."""
+        key = self._keys[level][domain]
+        return key is not None and key[2]
+
     def path(self, level: int, domain: int) -> tuple[str, ...]:
         """The names from the outermost level down to ``domain``."""
         names: list[str] = []
