@@ -1,8 +1,4 @@
-"""Reads the table of cloud labels.
-
-Every cloud tells the same few things, where a node stands in the network, how it is paid for, which product it
-carries, in its own words. The words are data; the rest of Berth asks :class:`LabelTable` and knows no cloud.
-"""
+"""Reads the section ``labels`` of the data files into the label table."""
 
 from __future__ import annotations
 
@@ -13,10 +9,10 @@ from types import MappingProxyType
 from typing import Final, get_args
 
 from berth.catalogue.located import Located
-from berth.catalogue.records import (
+from berth.catalogue.matching import (
     CapacityLabel,
+    FabricEvidence,
     FabricFacts,
-    FabricLabel,
     LabelMatch,
     LabelTable,
     LevelRole,
@@ -27,7 +23,17 @@ from berth.catalogue.records import (
 from berth.values import CapacityType
 
 _KEY: Final = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-_SECTIONS: Final = ("site", "nvlink", "host", "region", "levelSets", "capacityTypes", "sharing", "fabrics", "products")
+_SECTIONS: Final = (
+    "sites",
+    "nvlinks",
+    "host",
+    "region",
+    "levelSets",
+    "capacityTypes",
+    "sharing",
+    "fabrics",
+    "products",
+)
 PROVENANCE: Final = ("source", "asOf")
 
 
@@ -73,13 +79,13 @@ def read_labels(section: Located) -> LabelTable:
     read_source(products)
     read_source(region)
     return LabelTable(
-        site=_framing(fields["site"], "Site"),
-        nvlink=_framing(fields["nvlink"], "NVLinkDomain"),
+        sites=tuple(_framing(value, "Site") for value in fields["sites"].entries().values()),
+        nvlinks=tuple(_framing(value, "NVLinkDomain") for value in fields["nvlinks"].entries().values()),
         host=_framing(fields["host"], ""),
         level_sets=tuple(_level_set(name, value) for name, value in fields["levelSets"].entries().items()),
         capacity_type_labels=tuple(_capacity(name, value) for name, value in fields["capacityTypes"].entries().items()),
         sharing_labels=tuple(_sharing(value) for value in fields["sharing"].entries().values()),
-        fabric_labels=tuple(_fabric(value) for value in fields["fabrics"].entries().values()),
+        fabric_evidence=tuple(_fabric(value) for value in fields["fabrics"].entries().values()),
         product_labels=products["order"].texts(),
         product_suffixes=products["sharedSuffixes"].texts(),
         region_label=_key(region["label"]),
@@ -87,9 +93,10 @@ def read_labels(section: Located) -> LabelTable:
 
 
 def _framing(value: Located, role: LevelRole) -> TopologyLabel:
-    fields = value.fields(("name", "label", *PROVENANCE))
+    fields = value.fields(("name", "label", *PROVENANCE), ("ignore",))
     read_source(fields)
-    return TopologyLabel(fields["name"].text(), _key(fields["label"]), role)
+    ignore = fields["ignore"].texts() if "ignore" in fields else ()
+    return TopologyLabel(fields["name"].text(), _key(fields["label"]), role, ignore)
 
 
 def _level_set(provider: str, value: Located) -> LevelSet:
@@ -122,16 +129,28 @@ def _sharing(value: Located) -> SharingLabel:
     return SharingLabel(fields["means"].text(), read_match(fields["match"]), *read_source(fields))
 
 
-def _fabric(value: Located) -> FabricLabel:
-    fields = value.fields(("match", *PROVENANCE), ("kind", "gbps", "rails", "gbpsLabel", "railsLabel"))
-    facts = FabricFacts(
-        fields["kind"].text() if "kind" in fields else "",
-        fields["gbps"].whole() if "gbps" in fields else 0,
-        fields["rails"].whole() if "rails" in fields else 0,
+def _fabric(value: Located) -> FabricEvidence:
+    fields = value.fields(
+        PROVENANCE, ("match", "resource", "kind", "gbps", "rails", "gbpsLabel", "railsLabel", "railsCounted")
     )
-    labels = {name: _key(fields[name]) if name in fields else "" for name in ("gbpsLabel", "railsLabel")}
-    match = read_match(fields["match"])
-    return FabricLabel(match, facts, labels["gbpsLabel"], labels["railsLabel"], *read_source(fields))
+    if "match" not in fields and "resource" not in fields:
+        raise value.problem("needs the field match or resource")
+    if "kind" not in fields and "match" not in fields:
+        raise value.problem("needs the field kind, which a resource does not tell")
+    return FabricEvidence(
+        match=read_match(fields["match"]) if "match" in fields else None,
+        resource=_key(fields["resource"]) if "resource" in fields else "",
+        facts=FabricFacts(
+            fields["kind"].text() if "kind" in fields else "",
+            fields["gbps"].whole() if "gbps" in fields else 0,
+            fields["rails"].whole() if "rails" in fields else 0,
+        ),
+        gbps_label=_key(fields["gbpsLabel"]) if "gbpsLabel" in fields else "",
+        rails_label=_key(fields["railsLabel"]) if "railsLabel" in fields else "",
+        rails_counted=fields["railsCounted"].flag() if "railsCounted" in fields else False,
+        source=fields["source"].text(),
+        as_of=read_source(fields)[1],
+    )
 
 
 def _key(value: Located) -> str:

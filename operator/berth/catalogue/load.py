@@ -97,7 +97,7 @@ def _each(section: Located, read: Callable[[str, Located], E]) -> Mapping[str, E
 _ACCELERATOR: Final = (
     "resource", "memory", "memoryType", "memoryBandwidth", "linkBandwidth", "devicesPerDomain", "runtime",
     "listPriceUsd", "usdPerHour", "usdPerMillionTokens", "pricePerformance", "maxModel", "parametersBelow",
-    "optIn", "compiled", "products", "notes",
+    "hostMemory", "optIn", "compiled", "products", "notes",
 )  # fmt: skip
 
 
@@ -134,6 +134,7 @@ def _accelerator(name: str, value: Located) -> Accelerator:
         memory_type=_text(fields, "memoryType"),
         runtime=_text(fields, "runtime"),
         devices_per_domain=_optional(fields, "devicesPerDomain", Located.whole),
+        host_memory=_optional(fields, "hostMemory", Located.flag) or False,
         opt_in=_optional(fields, "optIn", Located.flag) or False,
         compiled=_optional(fields, "compiled", Located.flag) or False,
         usd_per_million_tokens=_optional(fields, "usdPerMillionTokens", Located.money),

@@ -7,45 +7,48 @@ that the figure is not known; nothing here is ever guessed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Literal
 
-from berth.values import CapacityType, Role
+from berth.catalogue.matching import (
+    CapacityLabel,
+    FabricEvidence,
+    FabricFacts,
+    LabelMatch,
+    LabelTable,
+    LevelRole,
+    LevelSet,
+    SharingLabel,
+    TopologyLabel,
+)
+from berth.values import Role
+
+__all__ = [
+    "Accelerator",
+    "CapacityLabel",
+    "Catalogue",
+    "FabricEvidence",
+    "FabricFacts",
+    "FabricKind",
+    "LabelMatch",
+    "LabelTable",
+    "LevelRole",
+    "LevelSet",
+    "RdmaResource",
+    "Redundancy",
+    "SharingLabel",
+    "SpeedClass",
+    "Storage",
+    "TopologyLabel",
+]
 
 Work = Literal["Training", "FineTuning", "Inference"]
 Maturity = Literal["GenerallyAvailable", "Early", "Emerging", "Legacy"]
-LevelRole = Literal["", "Site", "NVLinkDomain"]
 StorageKind = Literal["FileSystem", "ObjectStore", "Cache", "BlockDevice", "Tier", "SharedMemoryStore"]
 DeviceCount = Literal["PerRail", "PerPod"]
-
-
-@dataclass(frozen=True, slots=True)
-class LabelMatch:
-    """A condition on a node's labels: ``key`` is there, and more where more is given.
-
-    ``values`` are exact or shell-style patterns (``*`` cannot occur in a label's value), any of which will do; empty
-    means any value. ``above`` asks for an integer greater than it. ``also`` must all match too.
-    """
-
-    key: str
-    values: tuple[str, ...] = ()
-    above: int | None = None
-    also: tuple[LabelMatch, ...] = ()
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether ``labels`` meet the condition."""
-        value = labels.get(self.key)
-        if value is None:
-            return False
-        if self.values and not any(fnmatchcase(value, pattern) for pattern in self.values):
-            return False
-        if self.above is not None and not (value.isdecimal() and int(value) > self.above):
-            return False
-        return all(match.matches(labels) for match in self.also)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class Accelerator:
     can be placed on it before an overlay names one. ``memory_bytes`` is the nominal size, decimal, 0 unknown;
     ``memory_bandwidth`` bytes/s and ``link_gbytes_per_second`` (NVLink, xGMI, chip to chip; total per device) 0
     unknown. ``roles`` is what it can do; ``pool_roles`` the roles of a pool that discovery makes of such nodes.
+    ``host_memory``: it computes in the node's own memory, which the catalogue cannot know.
     ``max_model_bytes`` is the largest model, inclusive; a model must have *fewer* than ``max_parameters``.
     ``opt_in``: used only where a workload names it. ``compiled``: runs only models compiled for it.
     ``price_performance`` is work per dollar relative to ``price_performance_of``, as its source states it.
@@ -80,6 +84,7 @@ class Accelerator:
     memory_type: str = ""
     runtime: str = ""
     devices_per_domain: int | None = None
+    host_memory: bool = False
     opt_in: bool = False
     compiled: bool = False
     usd_per_million_tokens: Decimal | None = None
@@ -202,154 +207,6 @@ class Redundancy:
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyLabel:
-    """One level of a topology: jobs use ``name``, nodes carry ``label``."""
-
-    name: str
-    label: str
-    role: LevelRole = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LevelSet:
-    """The labels with which one provider describes its network, outermost first, between the site and the host."""
-
-    provider: str
-    levels: tuple[TopologyLabel, ...]
-    source: str
-    as_of: str
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityLabel:
-    """A label that says how a node is paid for; ``values`` maps its values (patterns allowed) to the meaning."""
-
-    label: str
-    values: Mapping[str, CapacityType]
-    source: str
-    as_of: str
-
-    def read(self, value: str) -> CapacityType | None:
-        """The meaning of ``value``, ``None`` where it has none."""
-        if value in self.values:
-            return self.values[value]
-        return next((kind for pattern, kind in self.values.items() if fnmatchcase(value, pattern)), None)
-
-
-@dataclass(frozen=True, slots=True)
-class SharingLabel:
-    """A condition by which a node's "devices" are parts of one device; ``means`` says what it is, for a reason."""
-
-    means: str
-    match: LabelMatch
-    source: str
-    as_of: str
-
-    def read(self, labels: Mapping[str, str]) -> str | None:
-        """The reason to show, ``time slicing (nvidia.com/gpu.replicas=4)``; ``None`` where the condition fails."""
-        key = self.match.key
-        return f"{self.means} ({key}={labels[key]})" if self.match.matches(labels) else None
-
-
-@dataclass(frozen=True, slots=True)
-class FabricFacts:
-    """The network of a node as its labels tell it; ``gbps`` per rail and ``rails`` are 0 where they do not say."""
-
-    kind: str
-    gbps: int = 0
-    rails: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class FabricLabel:
-    """A label that tells a node's fabric. Where ``facts.kind`` is empty the label's value is the kind itself.
-
-    ``gbps_label`` and ``rails_label`` are read from the same node and win over ``facts``.
-    """
-
-    match: LabelMatch
-    facts: FabricFacts
-    gbps_label: str
-    rails_label: str
-    source: str
-    as_of: str
-
-    def read(self, labels: Mapping[str, str]) -> FabricFacts | None:
-        """The fabric that ``labels`` tell, ``None`` where this label does not say."""
-        if not self.match.matches(labels):
-            return None
-        return FabricFacts(
-            self.facts.kind or labels[self.match.key],
-            _number(labels.get(self.gbps_label), self.facts.gbps),
-            _number(labels.get(self.rails_label), self.facts.rails),
-        )
-
-
-def _number(text: str | None, otherwise: int) -> int:
-    return int(text) if text is not None and text.isdecimal() else otherwise
-
-
-@dataclass(frozen=True, slots=True)
-class LabelTable:
-    """How the clouds write on nodes what Berth needs to know. Earlier entries win over later ones."""
-
-    site: TopologyLabel
-    nvlink: TopologyLabel
-    host: TopologyLabel
-    level_sets: tuple[LevelSet, ...]
-    capacity_type_labels: tuple[CapacityLabel, ...]
-    sharing_labels: tuple[SharingLabel, ...]
-    fabric_labels: tuple[FabricLabel, ...]
-    product_labels: tuple[str, ...]
-    product_suffixes: tuple[str, ...]
-    region_label: str
-
-    def levels(self, occurring: Collection[str]) -> tuple[TopologyLabel, ...]:
-        """The levels of nodes on which the label keys ``occurring`` occur, outermost first, the host last.
-
-        One provider's set is used, the first with a label that occurs, and of it only the levels that occur; the site
-        goes before it and the NVLink domain after it where their labels occur. The host level is always there.
-        """
-        chosen: Iterable[TopologyLabel] = next(
-            (entry.levels for entry in self.level_sets if any(level.label in occurring for level in entry.levels)), ()
-        )
-        framed = [self.site, *chosen, self.nvlink]
-        return (*(level for level in framed if level.label in occurring), self.host)
-
-    def capacity_type(self, labels: Mapping[str, str]) -> CapacityType | None:
-        """How a node with ``labels`` is paid for, ``None`` where no known label says."""
-        for entry in self.capacity_type_labels:
-            if entry.label in labels and (kind := entry.read(labels[entry.label])) is not None:
-                return kind
-        return None
-
-    def capacity_type_by(self, label: str, labels: Mapping[str, str]) -> CapacityType | None:
-        """The same by one label that a pool names; values of an unknown label are read as any known label's."""
-        value = labels.get(label)
-        if value is None:
-            return None
-        own = [entry for entry in self.capacity_type_labels if entry.label == label]
-        for entry in own or self.capacity_type_labels:
-            for kind in (found for text in (value, value.lower()) if (found := entry.read(text)) is not None):
-                return kind
-        return None
-
-    def sharing(self, labels: Mapping[str, str]) -> str | None:
-        """Why the node's "devices" are parts of one device, not to be counted for gangs; ``None`` where whole."""
-        return next((reason for entry in self.sharing_labels if (reason := entry.read(labels)) is not None), None)
-
-    def fabric(self, labels: Mapping[str, str]) -> FabricFacts | None:
-        """The network of a node with ``labels``, ``None`` where no known label says."""
-        return next((facts for entry in self.fabric_labels if (facts := entry.read(labels)) is not None), None)
-
-    def product_name(self, value: str) -> str:
-        """A product label's value without the suffix that marks shared devices."""
-        for suffix in self.product_suffixes:
-            value = value.removesuffix(suffix)
-        return value
-
-
-@dataclass(frozen=True, slots=True)
 class Catalogue:
     """Everything known, by name. Immutable: an overlay makes another one."""
 
@@ -377,9 +234,11 @@ class Catalogue:
         none names a product that the catalogue knows.
         """
         for label, pairs in self._products.items():
-            if label not in labels:
+            value = labels.get(label)
+            if value is None:
                 continue
-            plain = {**labels, label: self.labels.product_name(labels[label])}
+            name = self.labels.product_name(value)
+            plain = labels if name == value else {**labels, label: name}
             for match, accelerator in pairs:
                 if match.matches(plain):
                     return accelerator
