@@ -16,6 +16,7 @@ from berth.devcluster.api import Api
 from berth.devcluster.binaries import Binaries
 from berth.devcluster.cluster import DevCluster
 from berth.devcluster.problems import ToolMissing
+from berth.devcluster.process import wait_until
 
 Kubectl = Callable[..., str]
 
@@ -59,7 +60,7 @@ def namespace(api: Api) -> Iterator[str]:
     name = f"t-{uuid.uuid4().hex[:10]}"
     api.post("/api/v1/namespaces", {"metadata": {"name": name}})
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    assert devcluster.wait_until(lambda: api.exists(account), 30)
+    assert wait_until(lambda: api.exists(account), 30)
     yield name
     api.delete(f"/api/v1/namespaces/{name}")
 

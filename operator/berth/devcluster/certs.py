@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from berth.devcluster.simulation import KWOK_USER
+
 _VALID = datetime.timedelta(days=365)
 _SKEW = datetime.timedelta(minutes=5)
 
@@ -30,7 +32,7 @@ CLIENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "admin": ("berth-admin", ("system:masters",)),
     "scheduler": ("system:kube-scheduler", ()),
     "controller-manager": ("system:kube-controller-manager", ()),
-    "kwok": ("berth:kwok", ()),
+    "kwok": (KWOK_USER, ()),
 }
 """File name to common name and organizations, that is to user name and groups."""
 

@@ -75,8 +75,10 @@ def command_lines(layout: Layout, features: Features, binaries: Mapping[str, Pat
         API_SERVER: _api_server(layout, features),
         SCHEDULER: _client(layout, features, "scheduler"),
         CONTROLLER_MANAGER: _client(layout, features, "controller-manager") + _controller_manager(layout, features),
-        KWOK: kwok_arguments(layout.kubeconfig("kwok"), layout.directory / "kwok.yaml")
-        + [f"--server-address=127.0.0.1:{layout.ports['kwok']}"],
+        KWOK: [
+            *kwok_arguments(layout.kubeconfig("kwok"), layout.directory / "kwok.yaml"),
+            f"--server-address=127.0.0.1:{layout.ports['kwok']}",
+        ],
     }
     return {name: [str(binaries[name]), *arguments[name]] for name in START_ORDER}
 
@@ -117,9 +119,6 @@ def _api_server(layout: Layout, features: Features) -> list[str]:
         "--authorization-mode=Node,RBAC",
         "--allow-privileged=true",
         "--endpoint-reconciler-type=none",
-        "--anonymous-auth=false",
-        "--max-requests-inflight=2000",
-        "--max-mutating-requests-inflight=1000",
         "--profiling=false",
     ]
     if features.native_gangs:

@@ -8,7 +8,7 @@ expression over those variables, with an optional format as in ``{rack * 64 + ho
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
@@ -18,6 +18,7 @@ from typing import Any
 from berth.devcluster.api import Api, Json
 from berth.devcluster.documents import Document
 from berth.devcluster.problems import ApiRefused
+from berth.devcluster.simulation import MARK
 from berth.devcluster.templates import Scope, TemplateProblem, fill, span
 from berth.values import ConfigProblem, ValueProblem, parse_resources
 
@@ -70,10 +71,10 @@ def parse(text: str, source: str, **parameters: int) -> SimulatedFleet:
     return SimulatedFleet(Path(source).name.removesuffix(".yaml"), tuple(found.values()))
 
 
-def create(api: Api, fleet: SimulatedFleet) -> None:
-    """Create every node of ``fleet`` that is not there yet, many at a time."""
+def create(api: Api, nodes: Iterable[Json]) -> None:
+    """Create every one of ``nodes`` that is not there yet, many at a time."""
     with ThreadPoolExecutor(_CREATORS) as pool:
-        for _ in pool.map(lambda node: _create_node(api, node), fleet.nodes):
+        for _ in pool.map(lambda node: _create_node(api, node), nodes):
             pass
 
 
@@ -139,7 +140,7 @@ def _node(group: Mapping[str, Any], machine: Mapping[str, Any], scope: Scope) ->
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": labels | merged("labels"), "annotations": merged("annotations")},
+        "metadata": {"name": name, "labels": labels | merged("labels"), "annotations": MARK | merged("annotations")},
         "spec": spec,
         "status": _status(name, allocatable, {**allocatable, **merged("capacity")}),
     }

@@ -17,8 +17,15 @@ from pathlib import Path
 
 from berth.devcluster.problems import ComponentDied
 
+Progress = Callable[[str], None]
+"""Told one line at a time what a slow step is doing."""
+
 _POLL_SECONDS = 0.02
 _TAIL_LINES = 25
+
+
+def quiet(_: str) -> None:
+    """A :data:`Progress` that tells nobody."""
 
 
 def _start_time(pid: int) -> int:
@@ -75,6 +82,23 @@ class Process:
                 os.kill(self.pid, number)
             except ProcessLookupError:
                 return
+
+    def cpu_seconds(self) -> float:
+        """User and system time it has used; 0 when it is gone."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory_mib(self) -> tuple[float, float]:
+        """Resident memory now and at its peak, in MiB; zeros when it is gone."""
+        try:
+            lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        except OSError:
+            return (0.0, 0.0)
+        kib = {key: int(rest.split()[0]) for key, _, rest in (line.partition(":") for line in lines) if key[:2] == "Vm"}
+        return (kib.get("VmRSS", 0) / 1024, kib.get("VmHWM", 0) / 1024)
 
     def stop(self, grace_seconds: float = 5.0) -> None:
         """SIGTERM, then SIGKILL after ``grace_seconds``; returns when it is gone. A no-op when it already is."""

