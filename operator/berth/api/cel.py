@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -17,7 +17,8 @@ from pydantic_core import CoreSchema
 from berth.api.names import MAX_NAME_LENGTH
 
 Reason = Literal["FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"]
-VALIDATIONS = "x-kubernetes-validations"
+VALIDATIONS: Final = "x-kubernetes-validations"
+DURATION_PATTERN: Final = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schema:
-    """JSON-schema keywords laid over what pydantic derives from a type; rules are added to those there are.
+    """JSON-schema keywords laid over what pydantic derives from a type; None takes one away, rules are added.
 
     ``whole`` replaces the derived schema: for types that structural schemas spell their own way.
     """
@@ -60,7 +61,8 @@ class Schema:
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         derived = {} if self.whole else handler(core)
         rules = [*derived.get(VALIDATIONS, ()), *self.keywords.get(VALIDATIONS, ())]
-        return {**derived, **self.keywords, **({VALIDATIONS: rules} if rules else {})}
+        merged = {**derived, **self.keywords, **({VALIDATIONS: rules} if rules else {})}
+        return {key: value for key, value in merged.items() if value is not None}
 
 
 def checked(*rules: Rule, **keywords: Any) -> Schema:
@@ -71,6 +73,18 @@ def checked(*rules: Rule, **keywords: Any) -> Schema:
 def validated(*rules: Rule) -> dict[str, Any]:
     """``rules`` as ``json_schema_extra`` of a model."""
     return {VALIDATIONS: [rule.as_schema() for rule in rules]} if rules else {}
+
+
+def matches(text: str, pattern: str) -> str:
+    """The expression that ``text`` has the form ``pattern``."""
+    assert "'" not in pattern
+    return f"{text}.matches(r'{pattern}')"
+
+
+def not_longer(shorter: str, longer: str) -> str:
+    """The expression that one duration is not longer than another, where both are given and have the form."""
+    given = " && ".join(f"has({text}) && {matches(text, DURATION_PATTERN)}" for text in (shorter, longer))
+    return f"!({given}) || duration({shorter}) <= duration({longer})"
 
 
 def forbidden(path: str, when: str, message: str) -> Rule:

@@ -1,7 +1,7 @@
 """Types shared by the three kinds: how durations, quantities, shares, counts and conditions are written and bounded.
 
-Each carries its pattern for tools that read schemas and a CEL rule with a sentence for people. The models hold what
-the user wrote; numbers come from accessors, so that a default that may change with a release never enters an object.
+Each has its form as a CEL rule with a sentence for people. The models hold what the user wrote; numbers come from
+accessors, so that a default that may change with a release never enters an object.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from berth.api.cel import Rule, Schema, checked, validated
+from berth.api.cel import DURATION_PATTERN, Rule, Schema, checked, matches, validated
 from berth.values import BerthError, Requirement, Requirements
 
 AUTO: Final = "Auto"
@@ -22,7 +22,6 @@ MESSAGE_LIMIT: Final = 4096
 CODE_DEFAULT: Final = "x-berth-default"
 """Carries a default that lives in code from the model to ``docs/reference``; never in a CRD."""
 
-DURATION_PATTERN: Final = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"
 SHARE_PATTERN: Final = r"^(100(\.0{1,4})?|[0-9]{1,2}(\.[0-9]{1,4})?)%$"
 MONEY_PATTERN: Final = r"^[0-9]{1,12}(\.[0-9]{1,6})?$"
 LABEL_NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
@@ -103,50 +102,47 @@ def list_map(key: str) -> Schema:
     return Schema({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]})
 
 
-def _text(pattern: str, limit: int, says: str, *also: Rule) -> tuple[Any, Schema]:
-    matches = Rule(f"self.matches({cel_string(pattern)})", says)
-    return Field(min_length=1, max_length=limit, pattern=pattern), checked(matches, *also)
+def text(pattern: str, limit: int, says: str, *also: Rule) -> tuple[Any, Schema]:
+    """A string of one form, at most ``limit`` long; ``says`` completes a sentence that begins with the field.
 
-
-def cel_string(text: str) -> str:
-    """``text`` as a CEL raw string literal."""
-    assert "'" not in text
-    return f"r'{text}'"
+    The form is a CEL rule and not a ``pattern``, for which the server's message is the bare expression.
+    """
+    return Field(max_length=limit, pattern=pattern), checked(Rule(matches("self", pattern), says), *also, pattern=None)
 
 
 _DURATION_FORM: Final = "must be a duration such as 90s, 10m or 1h30m (30 days = 720h)"
-_IS_DURATION: Final = f"self.matches({cel_string(DURATION_PATTERN)})"
+_IS_DURATION: Final = matches("self", DURATION_PATTERN)
 _ABOVE_ZERO: Final = Rule(
     f"!{_IS_DURATION} || duration(self) > duration('0s')", "must be above zero, such as 90s or 10m"
 )
 
-DurationOrZero = Annotated[str, *_text(DURATION_PATTERN, 32, _DURATION_FORM)]
+DurationOrZero = Annotated[str, *text(DURATION_PATTERN, 32, _DURATION_FORM)]
 """Gateway API's duration: hours, minutes, seconds, milliseconds."""
-Duration = Annotated[str, *_text(DURATION_PATTERN, 32, _DURATION_FORM, _ABOVE_ZERO)]
+Duration = Annotated[str, *text(DURATION_PATTERN, 32, _DURATION_FORM, _ABOVE_ZERO)]
 """A duration above zero."""
 DurationOrAuto = Annotated[
     str,
-    *_text(
+    *text(
         r"^(Auto|([0-9]{1,5}(h|m|s|ms)){1,4})$",
         32,
         "must be Auto or a duration such as 90s, 10m or 1h30m (30 days = 720h)",
         Rule(f"!{_IS_DURATION} || duration(self) > duration('0s')", "must be Auto or above zero, such as 90s or 10m"),
     ),
 ]
-Share = Annotated[str, *_text(SHARE_PATTERN, 9, "must be a share from 0% to 100%, such as 80% or 99.9%")]
+Share = Annotated[str, *text(SHARE_PATTERN, 9, "must be a share from 0% to 100%, such as 80% or 99.9%")]
 Money = Annotated[
-    str, *_text(MONEY_PATTERN, 20, 'must be US dollars as a decimal string without a sign or unit, such as "7.91"')
+    str, *text(MONEY_PATTERN, 20, 'must be US dollars as a decimal string without a sign or unit, such as "7.91"')
 ]
 LabelName = Annotated[
     str,
-    *_text(LABEL_NAME_PATTERN, 63, "must be lower-case letters, digits and '-', at most 63, such as rack or research"),
+    *text(LABEL_NAME_PATTERN, 63, "must be lower-case letters, digits and '-', at most 63, such as rack or research"),
 ]
 """A DNS-1123 label: names of levels, queues, namespaces."""
 SubdomainName = Annotated[
     str,
-    *_text(SUBDOMAIN_PATTERN, 253, "must be an object's name: lower-case letters, digits, '-' and '.', such as high"),
+    *text(SUBDOMAIN_PATTERN, 253, "must be an object's name: lower-case letters, digits, '-' and '.', such as high"),
 ]
-LabelKey = Annotated[str, *_text(LABEL_KEY_PATTERN, 317, "must be a label key such as topology.kubernetes.io/zone")]
+LabelKey = Annotated[str, *text(LABEL_KEY_PATTERN, 317, "must be a label key such as topology.kubernetes.io/zone")]
 CatalogueName = Annotated[str, Field(min_length=1, max_length=63)]
 """An entry of the catalogue, spelled as there; which ones exist is data, so the controller checks it."""
 

@@ -20,8 +20,8 @@ from pydantic_core import core_schema
 from berth.api import names
 from berth.api.acceleratorpool import AcceleratorPool
 from berth.api.common import CODE_DEFAULT
-from berth.api.generated import write_generated
 from berth.api.inferenceservice import InferenceService
+from berth.api.output import write_generated
 from berth.api.trainingjob import TrainingJob
 
 HEADER: Final = "# Generated from operator/berth/api by `make crds`. Do not edit.\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from berth.api.cel import Rule, forbidden, formatted, required, unique
+from berth.api.cel import Rule, forbidden, formatted, not_longer, required, unique
 from berth.api.names import SERVER_CONTAINER
 
 MODEL_URI: Final = (
@@ -71,7 +71,7 @@ SLO: Final = (
         path=".percentile",
     ),
     Rule(
-        "!has(self.ttft) || !has(self.latency) || duration(self.ttft) <= duration(self.latency)",
+        not_longer("self.ttft", "self.latency"),
         "must not exceed latency: the first token comes before the last",
         path=".ttft",
     ),

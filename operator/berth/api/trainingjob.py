@@ -41,11 +41,8 @@ from berth.values import parse_count, parse_duration, parse_quantity
 START_TIMEOUT: Final = "10m"
 MAX_START_ATTEMPTS: Final = 5
 
-MAX_WORKERS: Final = 25_000
-"""The largest gang whose compressed rank list was measured to fit into a status."""
-
 Framework = Literal["PyTorch", "JAX", "TensorFlow", "MPI", "None"]
-Workers = Annotated[int, Field(ge=1, le=MAX_WORKERS)]
+Workers = Annotated[int, Field(ge=1, le=checks.MAX_WORKERS)]
 
 
 class TrainingJobSpec(Model):

@@ -36,7 +36,7 @@ RESTART: Final = "Gang"
 
 Signal = Literal["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"]
 RestartMode = Literal["Gang", "Elastic"]
-Degree = Annotated[int, Field(ge=1, le=1_000_000)]
+Degree = Annotated[int, Field(ge=1, le=checks.MAX_WORKERS)]
 CheckpointUri = Annotated[str, Field(min_length=1, max_length=1024), checked(*checks.CHECKPOINT_URI)]
 
 
@@ -45,7 +45,10 @@ class Accelerators(Model):
 
     per_worker: Annotated[int, Field(ge=1, le=256)]
     """Devices of each worker; they are filled into the template's first container."""
-    types: Annotated[tuple[CatalogueName, ...], Field(max_length=32), atomic(), checked(checks.TYPES_ONCE)] = ()
+    types: (
+        Annotated[tuple[CatalogueName, ...], Field(min_length=1, max_length=32), atomic(), checked(checks.TYPES_ONCE)]
+        | None
+    ) = None
     """Catalogue names that are allowed, in order of preference. Absent: any training accelerator that fits."""
 
 
@@ -71,7 +74,7 @@ class Parallelism(Model):
     """Devices that share one sequence."""
     expert: Degree = 1
     """Devices that share the experts; divides data, so it is not a factor of the product."""
-    data: Degree | None = None
+    data: Annotated[int, Field(ge=1, le=256 * checks.MAX_WORKERS)] | None = None
     """Data-parallel replicas. Absent: what the others leave at the size the gang has; given, it holds at workers."""
 
 
@@ -80,7 +83,7 @@ class FabricRequest(Model):
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
-    kinds: Annotated[tuple[CatalogueName, ...], Field(max_length=8), list_set()] = ()
+    kinds: Annotated[tuple[CatalogueName, ...], Field(min_length=1, max_length=8), list_set()] = ()
     """Catalogue names of fabrics, such as InfiniBand or RoCE; any of them will do. Absent: any."""
     min_gbps: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """Gigabits per second of each rail."""

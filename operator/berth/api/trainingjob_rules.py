@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from berth.api.cel import Rule, formatted, frozen, named, required, unique
+from berth.api.cel import Rule, formatted, frozen, named, not_longer, required, unique
+
+MAX_WORKERS: Final = 25_000
+"""The largest gang whose compressed rank list was measured to fit into a status."""
 
 TYPES_ONCE: Final = unique("names an accelerator twice; write each once, in order of preference")
 RULES_ONCE: Final = unique("two rules have the same name; rename one, status tells by name which rule decided", "name")
@@ -53,11 +56,17 @@ RECOVERY_RULE: Final = (
 
 _DEVICES: Final = "(self.workers * self.accelerators.perWorker)"
 _REPLICA: Final = "(self.parallelism.tensor * self.parallelism.pipeline * self.parallelism.context)"
-_CUT: Final = "!has(self.parallelism)"
 _DATA_GIVEN: Final = "has(self.parallelism.data)"
+_IN_BOUNDS: Final = (
+    "[self.workers, self.accelerators.perWorker, self.parallelism.tensor, self.parallelism.pipeline,"
+    f" self.parallelism.context, self.parallelism.expert].all(x, x >= 1 && x <= {MAX_WORKERS})"
+)
+_NO_LAYOUT: Final = f"!has(self.parallelism) || !{_IN_BOUNDS}"
+"""Also where a number is out of bounds, which is said already: no division by zero, no overflow."""
 
 _DATA_FITS: Final = Rule(
-    f"{_CUT} || !{_DATA_GIVEN} || {_REPLICA} * self.parallelism.data == {_DEVICES}",
+    f"{_NO_LAYOUT} || !{_DATA_GIVEN}"
+    f" || {_DEVICES} % {_REPLICA} == 0 && {_DEVICES} / {_REPLICA} == self.parallelism.data",
     "tensor x pipeline x context x data must equal workers x accelerators.perWorker",
     path=".parallelism",
     says=formatted(
@@ -68,7 +77,7 @@ _DATA_FITS: Final = Rule(
     ),
 )
 _REPLICAS_WHOLE: Final = Rule(
-    f"{_CUT} || {_DATA_GIVEN} || {_DEVICES} % {_REPLICA} == 0",
+    f"{_NO_LAYOUT} || {_DATA_GIVEN} || {_DEVICES} % {_REPLICA} == 0",
     "workers x accelerators.perWorker must be a multiple of tensor x pipeline x context",
     path=".parallelism",
     says=formatted(
@@ -79,7 +88,7 @@ _REPLICAS_WHOLE: Final = Rule(
     ),
 )
 _EXPERT_DIVIDES: Final = Rule(
-    f"{_CUT} || {_DEVICES} % {_REPLICA} != 0 || {_DEVICES} / {_REPLICA} % self.parallelism.expert == 0",
+    f"{_NO_LAYOUT} || {_DEVICES} % {_REPLICA} != 0 || {_DEVICES} / {_REPLICA} % self.parallelism.expert == 0",
     "must divide the data-parallel replicas",
     path=".parallelism.expert",
     says=formatted(
@@ -87,7 +96,7 @@ _EXPERT_DIVIDES: Final = Rule(
     ),
 )
 _TENSOR_GROUPS_WHOLE: Final = Rule(
-    f"{_CUT} || self.parallelism.tensor % self.accelerators.perWorker == 0"
+    f"{_NO_LAYOUT} || self.parallelism.tensor % self.accelerators.perWorker == 0"
     " || self.accelerators.perWorker % self.parallelism.tensor == 0",
     "must divide accelerators.perWorker or be a multiple of it",
     path=".parallelism.tensor",
@@ -98,7 +107,7 @@ _TENSOR_GROUPS_WHOLE: Final = Rule(
     ),
 )
 _FLOOR_WHOLE: Final = Rule(
-    f"{_CUT} || !has(self.minWorkers) || (self.minWorkers * self.accelerators.perWorker) % {_REPLICA} == 0",
+    f"{_NO_LAYOUT} || !has(self.minWorkers) || (self.minWorkers * self.accelerators.perWorker) % {_REPLICA} == 0",
     "must hold whole data-parallel replicas",
     path=".minWorkers",
     says=formatted(
@@ -117,8 +126,7 @@ SPEC: Final = (
         says=formatted("must not exceed workers, which is %d", "self.workers"),
     ),
     Rule(
-        "!has(self.expectedDuration) || !has(self.maxDuration)"
-        " || duration(self.expectedDuration) <= duration(self.maxDuration)",
+        not_longer("self.expectedDuration", "self.maxDuration"),
         "must not exceed maxDuration: the job would be ended before it is done",
         path=".expectedDuration",
     ),
