@@ -117,10 +117,9 @@ class Runtime(Model):
 class Candidates(Model):
     """Candidates; the planner picks the cheapest mix that keeps the SLO."""
 
-    types: (
-        Annotated[tuple[CatalogueName, ...], Field(min_length=1, max_length=32), atomic(), checked(checks.TYPES_ONCE)]
-        | None
-    ) = None
+    types: Annotated[
+        tuple[CatalogueName, ...], Field(min_length=1, max_length=32), atomic(), checked(checks.TYPES_ONCE)
+    ] = ()
     """Catalogue names that are allowed. Absent: every inference accelerator that fits."""
     per_replica: Annotated[int | Literal["Auto"] | None, int_or_auto(1, 256), code_default("Auto")] = None
     """Devices of a replica. Auto: the fewest that hold weights and KV at this precision."""

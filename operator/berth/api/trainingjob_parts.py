@@ -45,10 +45,9 @@ class Accelerators(Model):
 
     per_worker: Annotated[int, Field(ge=1, le=256)]
     """Devices of each worker; they are filled into the template's first container."""
-    types: (
-        Annotated[tuple[CatalogueName, ...], Field(min_length=1, max_length=32), atomic(), checked(checks.TYPES_ONCE)]
-        | None
-    ) = None
+    types: Annotated[
+        tuple[CatalogueName, ...], Field(min_length=1, max_length=32), atomic(), checked(checks.TYPES_ONCE)
+    ] = ()
     """Catalogue names that are allowed, in order of preference. Absent: any training accelerator that fits."""
 
 
