@@ -49,22 +49,24 @@ lint: $(READY) fresh ## Style, types, layers, generated files, chart
 	$(PY) -m mypy
 	$(PY) -m mypy --strict charts/readme.py charts/berth/files/selftest.py
 	$(VENV)/bin/lint-imports
-	$(PY) -m berth.devcluster.binaries run helm lint --strict charts/berth
+	"$$($(PY) -c 'from berth.devcluster import tools; print(tools.helm())')" lint --strict --quiet charts/berth
 
 crds: $(READY) ## Write what is generated: definitions, reference, the chart's roles and table of values
-	$(PY) -m berth.api.generate
+	$(PY) -m berth.api.crd --out crds
+	$(PY) -m berth.api.reference --out docs/reference
 	mkdir -p charts/berth/files/crds && cp crds/*.yaml charts/berth/files/crds/
 	$(PY) -m berth.controllers.permissions --out charts/berth/templates/rbac.generated.yaml
 	$(PY) charts/readme.py charts/berth
 
 fresh: $(READY) # Fails when something generated is not what `make crds` would write.
-	$(PY) -m berth.api.generate --check
+	$(PY) -m berth.api.crd --out crds --check
+	$(PY) -m berth.api.reference --out docs/reference --check
 	@diff -r crds charts/berth/files/crds || { echo "charts/berth/files/crds is not crds/; run: make crds" >&2; exit 1; }
 	$(PY) -m berth.controllers.permissions --check --out charts/berth/templates/rbac.generated.yaml
 	$(PY) charts/readme.py --check charts/berth
 
 controlplane: $(READY) ## Fetch or build the binaries of the control plane (once; up to 25 minutes)
-	$(PY) -m berth.devcluster.binaries
+	$(PY) -c 'from berth.devcluster.binaries import Binaries; Binaries.ensure(print)'
 
 bench: $(addprefix bench-,$(BENCHES)) ## Every benchmark, or bench-placement, -gang, -idle, -replay (SCALE=small: a smoke run)
 

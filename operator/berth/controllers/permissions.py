@@ -31,11 +31,12 @@ _FOLLOW: Final = ("list", "watch")
 class Permission:
     """Verbs on one resource (``pods`` or ``trainingjobs/status``) and the reason for them.
 
-    ``scope`` is ``cluster`` or ``own``: only the operator's namespace. ``named`` narrows every verb that can be
-    narrowed to the one object that carries the name of the operator's Lease; create, list and watch cannot be.
+    ``scope`` is ``cluster`` or ``own``: only the operator's namespace. ``named`` narrows the verbs to the
+    one object that carries the name of the operator's Lease.
 
     Raises:
-        ConfigProblem: a verb is unknown or a wildcard, there is none, or no reason is given.
+        ConfigProblem: a verb is unknown or a wildcard, there is none, no reason is given, or ``named`` comes with
+            a verb that cannot be narrowed (create, list, watch).
     """
 
     group: str
@@ -46,13 +47,12 @@ class Permission:
     named: bool = False
 
     def __post_init__(self) -> None:
-        unknown = sorted(set(self.verbs) - _VERBS)
-        if unknown or not self.verbs or "*" in self.group + self.resource or not self.why:
-            raise ConfigProblem(
-                "names its resource, at least one verb out of " + ", ".join(sorted(_VERBS)) + ", and a reason",
-                source="permissions",
-                field=f"{self.group or 'core'}/{self.resource}",
-            )
+        broad = sorted(set(self.verbs) - _NAMED_VERBS) if self.named else []
+        problem = f"cannot be narrowed to one object: {', '.join(broad)}" if broad else ""
+        if set(self.verbs) - _VERBS or not self.verbs or "*" in self.group + self.resource or not self.why:
+            problem = f"names its resource, at least one verb out of {', '.join(sorted(_VERBS))}, and a reason"
+        if problem:
+            raise ConfigProblem(problem, source="permissions", field=f"{self.group or 'core'}/{self.resource}")
 
 
 PERMISSIONS: Final[tuple[Permission, ...]] = (
@@ -137,13 +137,6 @@ def _rule(permission: Permission) -> str:
         "    verbs: [" + ", ".join(f'"{verb}"' for verb in permission.verbs) + "]",
     ]
     if permission.named:
-        beyond = sorted(set(permission.verbs) - _NAMED_VERBS)
-        if beyond:
-            raise ConfigProblem(
-                f"cannot be narrowed to one object: {', '.join(beyond)}",
-                source="permissions",
-                field=permission.resource,
-            )
         lines.append('    resourceNames: ["{{ include "berth.leaseName" . }}"]')
     return "\n".join(lines) + "\n"
 

@@ -1,0 +1,96 @@
+"""The roles of the chart are the operator's table of permissions, neither more nor less."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.unit.chart.rendered import CHART, Manifest, of_kind, render
+
+from berth.controllers import permissions
+from berth.controllers.permissions import PERMISSIONS, Permission
+from berth.values import ConfigProblem
+
+Grant = tuple[str, str, str, str]  # group, resource, verb, name or ""
+
+
+def granted(role: Manifest) -> set[Grant]:
+    return {
+        (group, resource, verb, name)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", [""])
+    }
+
+
+def declared(scope: str) -> set[Grant]:
+    return {
+        (each.group, each.resource, verb, "berth" if each.named else "")
+        for each in PERMISSIONS
+        for verb in each.verbs
+        if each.scope == scope
+    }
+
+
+@pytest.mark.parametrize(("kind", "scope"), [("ClusterRole", "cluster"), ("Role", "own")])
+def test_a_role_grants_what_the_table_declares(kind: str, scope: str) -> None:
+    assert granted(of_kind(render(), kind)["berth"]) == declared(scope)
+
+
+@pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
+def test_a_role_is_bound_to_the_operator_alone(kind: str) -> None:
+    binding = of_kind(render("serviceAccount.name=me"), f"{kind}Binding")["berth"]
+    assert binding["roleRef"]["name"] == "berth"
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "me", "namespace": "berth-system"}]
+
+
+def test_the_lease_is_the_only_one_the_operator_may_touch() -> None:
+    role = of_kind(render("operator.leaseName=mine"), "Role")["berth"]
+    assert {(verb, name) for _, _, verb, name in granted(role)} == {
+        ("create", ""), ("get", "mine"), ("update", "mine"), ("patch", "mine"),
+    }  # fmt: skip
+
+
+def test_the_template_is_as_generated() -> None:
+    arguments = ["--check", "--out", str(CHART / "templates" / "rbac.generated.yaml")]
+    assert permissions.main(arguments) == 0
+
+
+def test_a_stale_template_is_noticed_and_written_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rbac.yaml"
+    assert permissions.main(["--check", "--out", str(path)]) == 1
+    assert "run: make crds" in capsys.readouterr().err
+    assert permissions.main(["--out", str(path)]) == 0
+    assert permissions.main(["--check", "--out", str(path)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("group", "resource", "verbs", "why"),
+    [("", "pods", ("*",), "x"), ("", "*", ("get",), "x"), ("*", "pods", ("get",), "x"), ("", "pods", (), "x"),
+     ("", "pods", ("get",), ""), ("", "pods", ("impersonate",), "x")],
+)  # fmt: skip
+def test_a_permission_says_exactly_what_and_why(group: str, resource: str, verbs: tuple[str, ...], why: str) -> None:
+    with pytest.raises(ConfigProblem, match="and a reason"):
+        Permission(group, resource, verbs, why)
+
+
+def test_creating_cannot_be_narrowed_to_one_object() -> None:
+    with pytest.raises(ConfigProblem, match="cannot be narrowed to one object: create"):
+        Permission("", "configmaps", ("create", "get"), "x", scope="own", named=True)
+
+
+@pytest.mark.parametrize(
+    ("verb", "group", "resource", "allowed"),
+    [
+        ("create", "", "pods", True),
+        ("patch", "", "pods", False),
+        ("patch", "berth.dev", "trainingjobs/status", True),
+        ("patch", "berth.dev", "trainingjobs", False),
+        ("get", "", "secrets", False),
+        ("update", "coordination.k8s.io", "leases", True),
+    ],
+)
+def test_a_call_can_be_checked_against_the_table(verb: str, group: str, resource: str, allowed: bool) -> None:
+    assert permissions.allows(verb, group, resource) is allowed
