@@ -56,18 +56,18 @@ class Permission:
 
 
 PERMISSIONS: Final[tuple[Permission, ...]] = (
-    Permission("", "pods", ("list", "watch", "create", "delete"), "gangs: free capacity, workers, their release"),
+    Permission("", "pods", (*_READ, "create", "delete"), "gangs: free capacity, workers, their release"),
     Permission("", "nodes", _FOLLOW, "the fleet: devices, labels, taints, readiness"),
-    Permission("", "namespaces", _READ, "nothing is created in a namespace that is terminating"),
-    Permission("", "services", (*_READ, "create", "patch", "delete"), "rendezvous: one headless Service per gang"),
-    Permission("scheduling.k8s.io", "priorityclasses", _READ, "spec.priorityClassName orders the queue"),
-    Permission("scheduling.k8s.io", "podgroups", (*_READ, "create", "delete"), "gang binding where it is served"),
-    Permission("berth.dev", "trainingjobs", (*_READ, "delete"), "what is asked for; ttlSecondsAfterFinished deletes"),
+    Permission("", "namespaces", _FOLLOW, "nothing is created in a namespace that is terminating"),
+    Permission("", "services", ("get", "create"), "rendezvous: one headless Service per gang"),
+    Permission("scheduling.k8s.io", "priorityclasses", _FOLLOW, "spec.priorityClassName orders the queue"),
+    Permission("scheduling.k8s.io", "podgroups", ("get", "create", "delete"), "gang binding where it is served"),
+    Permission("berth.dev", "trainingjobs", (*_FOLLOW, "delete"), "what is asked for; ttlSecondsAfterFinished deletes"),
     Permission("berth.dev", "trainingjobs/status", ("patch",), "phase, placement, conditions, attempts"),
     Permission("berth.dev", "acceleratorpools", _FOLLOW, "pools that override discovery"),
     Permission("berth.dev", "acceleratorpools/status", ("patch",), "capacity, overlap, largest gang"),
     Permission("berth.dev", "inferenceservices", _FOLLOW, "what the pools that both roles share owe to services"),
-    Permission("events.k8s.io", "events", ("create", "patch"), "every transition, repeats folded"),
+    Permission("events.k8s.io", "events", ("create", "patch", "update"), "every transition, repeats folded"),
     Permission("coordination.k8s.io", "leases", ("create",), "one writer at a time", scope="own"),
     Permission(
         "coordination.k8s.io", "leases", ("get", "update", "patch"), "one writer at a time", scope="own", named=True

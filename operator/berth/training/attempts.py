@@ -24,9 +24,6 @@ def begin(
     """Attempt n+1 on ``placement``; the caller writes this state before the first pod."""
     number = state.attempt + 1
     attempt = Attempt(number, now, job.workers, placement.pool)
-    used = ", ".join(f"{count} {level}{'s' if count != 1 else ''}" for level, count in placement.domains.items())
-    words = f"{job.workers} workers on {placement.pool}" + (f": {used}" if used else "")
-    proof = "proven fewest" if placement.certificate == "Optimal" else "fewest not proven"
     state = replace(
         state,
         phase=Phase.STARTING,
@@ -37,11 +34,25 @@ def begin(
         attempts=(*state.attempts, attempt)[-KEPT:],
         placement=placement,
         placement_attempt=number,
+        placement_time=now,
         checkpoint=checkpoint if checkpoint is not None else state.checkpoint,
     )
-    state = state.with_condition("Placed", True, placement.certificate, f"{words} ({proof})", now=now)
-    state = state.with_condition("AllRunning", False, "Starting", now=now)
-    return state, Event("Placed", f"attempt {number}: {words} ({proof})")
+    words = f"attempt {number}: {job.workers} workers on {placement.pool}, {placement_words(placement)}"
+    return placed_conditions(state, placement, now), Event("Placed", words)
+
+
+def placed_conditions(state: JobState, placement: Placement, now: float) -> JobState:
+    """What the conditions say from the moment a placement is recorded."""
+    words = f"{placement.pool}: {placement_words(placement)}"
+    state = state.with_condition("Placed", True, placement.certificate, words, now=now)
+    return state.with_condition("AllRunning", False, "Starting", now=now)
+
+
+def placement_words(placement: Placement) -> str:
+    """Domains used and how good that is, for people."""
+    used = ", ".join(f"{count} {level}{'s' if count != 1 else ''}" for level, count in placement.domains.items())
+    proof = "proven fewest" if placement.certificate == "Optimal" else "fewest not proven"
+    return f"{used} ({proof})" if used else proof
 
 
 def end(job: Job, state: JobState, now: float, fault: Fault) -> JobState:
@@ -58,6 +69,8 @@ def end(job: Job, state: JobState, now: float, fault: Fault) -> JobState:
     loses = fault.cause not in (Cause.COMPLETED, Cause.SUSPEND)
     at_risk = min(ran, state.checkpoint.interval_seconds) if job.has_store and state.checkpoint else ran
     lost = round(at_risk * devices) if loses else 0
+    held = (now - attempt.start) * devices
+    price = job.usd_per_accelerator_hour / 3600
     closed = replace(
         attempt,
         end=now,
@@ -74,8 +87,10 @@ def end(job: Job, state: JobState, now: float, fault: Fault) -> JobState:
         restarts=_charge(state.restarts, fault.cause),
         start_attempts=state.start_attempts + (1 if fault.cause == Cause.START else 0),
         ran_before=state.ran_before + ran,
-        held_before=state.held_before + (now - attempt.start) * devices,
+        held_before=state.held_before + held,
         lost=state.lost + lost,
+        usd=state.usd + held * price,
+        lost_usd=state.lost_usd + lost * price,
         ready_workers=0,
     )
     done = fault.cause == Cause.COMPLETED

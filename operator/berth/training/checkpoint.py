@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from berth.values import format_bytes, format_duration
 
 PRIOR_FAILURES_PER_NODE_DAY = 6.5e-3
-"""Prior rate of failures that end a job, per node and day (Kokolis et al. 2024, arXiv 2410.21680, their larger cluster)."""
+"""Prior rate of failures that end a job, per node and day (Kokolis et al. 2024, arXiv 2410.21680, larger cluster)."""
 
 UNKNOWN_SIZE_INTERVAL_SECONDS = 3600
 """Used when neither the size of a checkpoint nor the bandwidth to its store can be known: one an hour."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from berth.training.attempts import begin, complete, end, fail
+from berth.training.attempts import begin, complete, end, fail, placement_words
 from berth.training.records import Placement
 from berth.training.recovery import Fault, Rule, backoff_seconds, find_fault, quick_failures
 from berth.training.state import (
@@ -54,6 +54,7 @@ class Job:
     suspended: bool = False
     deleting: bool = False
     has_store: bool = False
+    usd_per_accelerator_hour: float = 0.0
     rejected: tuple[str, str, str] | None = None
 
     @property
@@ -72,6 +73,7 @@ class Sight:
     stuck_since: Mapping[str, float]  # pod uid -> Unix seconds
     placed: Placement | None = None
     checkpoint: Checkpoint | None = None
+    refused_create: str = ""  # the API server's words when it refused to create a pod of the current attempt
 
 
 def advance(job: Job, state: JobState, sight: Sight) -> Step:
@@ -197,8 +199,7 @@ def _started(job: Job, state: JobState, sight: Sight, delete: tuple[Delete, ...]
     attempt = state.current
     assert attempt is not None
     took = format_duration(sight.now - attempt.start)
-    where = state.placement.pool if state.placement else attempt.pool
-    message = f"All {attempt.workers} workers run on {where}"
+    message = f"All {attempt.workers} workers run on {attempt.pool}"
     state = replace(
         state,
         phase=Phase.RUNNING,
@@ -208,9 +209,8 @@ def _started(job: Job, state: JobState, sight: Sight, delete: tuple[Delete, ...]
         avoid=(),
         start_time=state.start_time if state.start_time is not None else sight.now,
     ).with_condition("AllRunning", True, "AllRanksRun", now=sight.now)
-    event = Event(
-        "Started", f"attempt {state.attempt}: {message.lower()} ({_where(state)}), {took} after its placement"
-    )
+    where = f", {placement_words(state.placement)}" if state.placement else ""
+    event = Event("Started", f"attempt {state.attempt}: {attempt.workers} workers run{where}, {took} after placement")
     return _running(job, state, sight, delete, (event,))
 
 
@@ -243,6 +243,8 @@ def _start_fault(
     if unfit:
         states = {sight.nodes[node].lower() for node in unfit}
         return Fault(Cause.INFRASTRUCTURE, f"node {unfit[0]} became {' and '.join(sorted(states))}", tuple(unfit))
+    if sight.refused_create:
+        return Fault(Cause.START, f"a pod cannot be created: {sight.refused_create}")
     refused = [worker for worker in mine if worker.refused]
     if refused:
         words = f"kube-scheduler refuses {refused[0].name} on {refused[0].node}: {refused[0].refused}"
@@ -305,7 +307,7 @@ def _reject(rejected: tuple[str, str, str], state: JobState, now: float) -> tupl
 
 
 def _backoff_left(state: JobState, now: float) -> float:
-    """Seconds until the next attempt may start; a first refusal by the scheduler or loss of a node waits for nothing."""
+    """Seconds until the next attempt may start; after a first refusal by kube-scheduler or a lost node, none."""
     if not state.attempts or state.attempts[-1].end is None:
         return 0.0
     last = state.attempts[-1]
@@ -357,14 +359,6 @@ def _barrier_message(state: JobState, live: Sequence[Worker], sight: Sight) -> s
 
 def _ready(workers: Sequence[Worker]) -> int:
     return sum(worker.started for worker in workers)
-
-
-def _where(state: JobState) -> str:
-    if state.placement is None:
-        return ""
-    return ", ".join(
-        f"{count} {level}" + ("s" if count != 1 else "") for level, count in state.placement.domains.items()
-    )
 
 
 def _is_true(state: JobState, kind: str) -> bool:

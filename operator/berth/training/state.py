@@ -146,11 +146,14 @@ class JobState:
     attempts: tuple[Attempt, ...] = ()  # oldest first, the last 10
     placement: Placement | None = None
     placement_attempt: int = 0
+    placement_time: float = 0.0
     start_time: float | None = None
     completion_time: float | None = None
     ran_before: float = 0.0  # seconds that earlier attempts ran, all of them
     held_before: float = 0.0  # accelerator-seconds that earlier attempts held, all of them
     lost: int = 0  # accelerator-seconds of work lost, all attempts
+    usd: float = 0.0  # price of what ended attempts held
+    lost_usd: float = 0.0
     checkpoint: Checkpoint | None = None
     avoid: tuple[str, ...] = ()  # nodes that the next placement must not use
 

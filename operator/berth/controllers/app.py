@@ -1,0 +1,266 @@
+"""The operator as one object: caches that every replica keeps warm, and writers that only the leader runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+from berth.catalogue.overlay import LiveCatalogue
+from berth.cluster.cache import Cache
+from berth.cluster.client import ApiClient
+from berth.cluster.errors import ClusterError, NotLeading
+from berth.cluster.events import EventRecorder
+from berth.cluster.kinds import ACCELERATOR_POOLS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, TRAINING_JOBS
+from berth.cluster.lease import Election
+from berth.cluster.queue import QueueClosed, WorkQueue
+from berth.controllers.gangs import Settings
+from berth.controllers.judge import Judge
+from berth.controllers.observe import Caches, JobKey, Observer
+from berth.controllers.pools import Pools
+from berth.controllers.scheduler import Scheduler, count_idle_nodes
+from berth.controllers.trainingjobs import CARRY_OUT, NEW_STATE, TrainingJobs
+from berth.controllers.writer import StatusWriter
+from berth.fleet.fleet import Fleet
+from berth.telemetry.metrics import Metrics, Values
+from berth.telemetry.probes import Heartbeat
+
+_LOG: Final = logging.getLogger(__name__)
+
+WORKERS: Final = 16
+GATHER_SECONDS: Final = 0.05
+"""Changes of one job within this time are looked at together."""
+RESYNC_SECONDS: Final = 600.0
+STALE_SECONDS: Final = 240.0
+DRIFT_SECONDS: Final = 300.0
+SUPERSEDES: Final = {"Started": {"Accepted", "Placed"}, "Placed": {"Accepted"}, "Completed": {"Accepted", "Placed"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this replica is: its own name and where its Lease lives."""
+
+    name: str
+    namespace: str
+    lease: str
+
+
+class App:
+    """Wires the pieces; :meth:`keep_warm` runs on every replica, :meth:`lead` while this one holds the lease."""
+
+    def __init__(
+        self, client: ApiClient, catalogue: LiveCatalogue, identity: Identity, metrics: Metrics, settings: Settings
+    ) -> None:
+        self.client, self.metrics, self.identity = client, metrics, identity
+        self.heartbeat = Heartbeat()
+        self.queue: WorkQueue[JobKey] = WorkQueue()
+        self.catalogue = catalogue
+        self.fleet = Fleet(catalogue.catalogue)
+        self.caches = Caches(
+            jobs=Cache(client, TRAINING_JOBS),
+            pods=Cache(client, PODS),
+            nodes=Cache(client, NODES),
+            pools=Cache(client, ACCELERATOR_POOLS),
+            priority_classes=Cache(client, PRIORITY_CLASSES),
+            namespaces=Cache(client, NAMESPACES),
+        )
+        self.observer = Observer(self.fleet, self.caches, wake=self._wake, changed=self._changed)
+        self.scheduler = Scheduler(self.observer, metrics, carry_out=self._carry_out, tell=self._tell)
+        self.writer = StatusWriter(client, self.observer, self.queue)
+        self.judge = Judge(client, self.observer, self.queue, settings)
+        self.recorder = EventRecorder(client, "berth.dev/operator", identity.name, supersedes=SUPERSEDES)
+        self.jobs = TrainingJobs(
+            client, self.observer, self.scheduler, self.writer, self.judge, self.recorder, metrics, self.queue, settings
+        )
+        self.pools = Pools(client, self.observer)
+        self.leading = False
+        self._readings()
+
+    def wake(self, plural: str, key: JobKey) -> None:
+        """kopf saw a change; our own caches see it too, whoever is first wakes the job."""
+        if plural == TRAINING_JOBS.plural:
+            self._wake(key)
+
+    def _wake(self, key: JobKey) -> None:
+        if self.leading:
+            self.queue.add_after(key, GATHER_SECONDS, NEW_STATE)
+
+    def _carry_out(self, key: JobKey) -> None:
+        self.queue.add(key, CARRY_OUT)
+
+    def _tell(self, key: JobKey) -> None:
+        self.queue.add_after(key, GATHER_SECONDS)
+
+    def _changed(self) -> None:
+        self.scheduler.poke()
+
+    async def keep_warm(self) -> None:
+        """Keep caches, fleet and heartbeat going for ever."""
+        tasks: list[Coroutine[Any, Any, None]] = [cache.run() for cache in self.caches.every()]
+        tasks += [self._beat(), self._audit(), self._follow_catalogue()]
+        await _all(tasks)
+
+    async def synced(self) -> None:
+        """Return when every cache has its first complete list."""
+        for cache in self.caches.every():
+            await cache.synced.wait()
+
+    async def lead(self) -> None:
+        """Everything that writes; cancelled when the lease is lost or the process stops."""
+        await self._catch_up()
+        self.scheduler.clear()
+        self.leading = True
+        self.scheduler.poke()
+        for key in list(self.caches.jobs.objects()):
+            self.queue.add(key)
+        try:
+            tasks: list[Coroutine[Any, Any, None]] = [self._work() for _ in range(WORKERS)]
+            tasks += [self.scheduler.run(), self.scheduler.explain_for_ever(), self.recorder.run(), self.pools.run()]
+            tasks.append(self._resync())
+            await _all(tasks)
+        finally:
+            self.leading = False
+
+    async def _catch_up(self) -> None:
+        """Wait until the caches show what is now: the last leader's writes must be seen before the first decision."""
+        await self.synced()
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                key = await self.queue.get()
+            except QueueClosed:
+                return
+            try:
+                await self.jobs.reconcile(key)
+            except NotLeading:
+                return
+            except Exception as problem:  # one bad object must not stop the others
+                delay = self.queue.retry(key)
+                if isinstance(problem, ClusterError):
+                    _LOG.warning("trainingjob %s/%s: %s; again in %.1f s", *key, problem, delay)
+                else:
+                    _LOG.exception("trainingjob %s/%s: again in %.1f s", *key, delay)
+                self.metrics.reconciles.labels("trainingjob", "error").inc()
+            else:
+                self.queue.forget(key)
+                self.metrics.reconciles.labels("trainingjob", "ok").inc()
+            finally:
+                self.queue.done(key)
+
+    async def _resync(self) -> None:
+        """Look at every job once in ten minutes, spread evenly, whatever was seen or missed meanwhile."""
+        while True:
+            keys = list(self.caches.jobs.objects())
+            pause = RESYNC_SECONDS / max(len(keys), 1)
+            for key in keys:
+                await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - spreads load, guards nothing
+                self.queue.add(key)
+            if not keys:
+                await asyncio.sleep(pause)
+
+    async def _beat(self) -> None:
+        last = time.monotonic()
+        while True:
+            self.heartbeat.beat()
+            await asyncio.sleep(1.0)
+            now = time.monotonic()
+            queue = "waiting" if self.scheduler.waiting else "empty"
+            for pool, idle in count_idle_nodes(self.observer).items():
+                if idle:
+                    self.metrics.idle_node_seconds.labels(pool, queue).inc(idle * (now - last))
+            last = now
+
+    async def _audit(self) -> None:
+        """Usage is derived; if it ever differs from what a recount says, the recount wins and it is logged."""
+        while True:
+            await asyncio.sleep(DRIFT_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311
+            for difference in self.fleet.check():
+                _LOG.error("the fleet has drifted: %s", difference)
+
+    async def _follow_catalogue(self) -> None:
+        """Take in a changed catalogue overlay; one that cannot be read leaves the last good one in force."""
+        reported = self.catalogue.problem
+        while True:
+            await asyncio.sleep(5.0)
+            if self.catalogue.refresh():
+                _LOG.info("the catalogue has changed")
+                self.fleet.set_catalogue(self.catalogue.catalogue)
+                self.observer.read_pools()
+                self.observer.reread()
+            if self.catalogue.problem is not None and self.catalogue.problem is not reported:
+                _LOG.error("the catalogue overlay is not taken in: %s", self.catalogue.problem)
+            reported = self.catalogue.problem
+
+    def not_ready(self) -> list[str]:
+        """Why ``/readyz`` fails: caches without their first list."""
+        return [
+            f"{cache.kind.plural}: no complete list yet" for cache in self.caches.every() if not cache.synced.is_set()
+        ]
+
+    def not_healthy(self) -> list[str]:
+        """Why ``/healthz`` fails: a stuck loop, or a watch that nothing has been heard of."""
+        problems = self.heartbeat.problems()
+        for cache in self.caches.every():
+            silent = cache.staleness()
+            if silent > STALE_SECONDS:
+                problems.append(f"{cache.kind.plural}: nothing heard from the API server for {silent:.0f} s")
+        return problems
+
+    def _readings(self) -> None:
+        read = self.metrics.read
+        read("berth_queue_depth", "Jobs that wait for a reconcile.", (), lambda: {(): float(self.queue.depth)})
+        read("berth_queue_oldest_seconds", "How long the oldest has waited.", (), lambda: {(): self.queue.oldest()})
+        read("berth_gangs_waiting", "Gangs that wait for a placement.", (), lambda: {(): float(self.scheduler.waiting)})
+        read("berth_leading", "Whether this replica leads.", (), lambda: {(): float(self.leading)})
+        read("berth_watch_staleness_seconds", "Seconds since a sign of life by kind.", ("resource",), self._staleness)
+        read("berth_gangs", "Training jobs by phase.", ("phase",), self._phases)
+        read("berth_pool_nodes", "Nodes by pool.", ("pool",), lambda: self._by_pool("nodes"))
+        read("berth_pool_accelerators_free", "Free accelerators by pool.", ("pool",), lambda: self._by_pool("free"))
+        read("berth_pool_accelerators", "Accelerators by pool.", ("pool",), lambda: self._by_pool("accelerators"))
+
+    def _staleness(self) -> Values:
+        return {(cache.kind.plural,): cache.staleness() for cache in self.caches.every()}
+
+    def _phases(self) -> Values:
+        phases: dict[tuple[str, ...], float] = {}
+        for view in list(self.observer.views.values()):
+            label = (str(view.state.phase or "New"),)
+            phases[label] = phases.get(label, 0.0) + 1.0
+        return phases
+
+    def _by_pool(self, what: str) -> Values:
+        return {(name,): float(getattr(self.fleet.report(name), what)) for name in list(self.fleet.pools)}
+
+
+async def _all(tasks: list[Coroutine[Any, Any, None]]) -> None:
+    """Run until one fails, then end the others and raise what it raised."""
+    async with asyncio.TaskGroup() as group:
+        for task in tasks:
+            group.create_task(task)
+
+
+async def elect_and_lead(app: App, election: Election) -> None:
+    """Stand for election, lead, and release the lease after the last writer has stopped."""
+    standing = asyncio.create_task(election.run())
+    leading: asyncio.Task[None] | None = None
+    try:
+        await election.elected.wait()
+        leading = asyncio.create_task(app.lead())
+        await asyncio.wait({standing, leading}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if leading is not None:
+            leading.cancel()
+            await asyncio.wait({leading})
+            await app.recorder.flush(3.0)
+        standing.cancel()
+        await asyncio.wait({standing})
+        await election.release()
+    if leading is not None and not leading.cancelled():
+        failure = leading.exception()
+        if failure is not None:
+            raise failure

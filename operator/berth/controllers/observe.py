@@ -1,0 +1,341 @@
+"""The cluster's caches become the fleet and the jobs' views; nothing here decides and nothing writes.
+
+Room is claimed by what is there: live pods where they are bound, the recorded placement for ranks whose pod is not
+bound yet, and promises that the scheduling loop has made and no status shows so far. All three share one key per
+rank, so that a rank is counted once however far it has come, and the claims of a job are a function of its status,
+its pods and its promise alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from berth.api.common import ContractProblem
+from berth.api.trainingjob import TrainingJobSpec, parse_spec
+from berth.cluster import wire
+from berth.cluster.cache import Cache
+from berth.controllers import facts
+from berth.controllers.poolspec import complete, pool_specs
+from berth.controllers.status import restore
+from berth.fleet.fleet import Fleet
+from berth.fleet.records import Claim, gang_key
+from berth.training.records import GangRequest, Placement
+from berth.training.request import RequestProblem, gang_request, names_cpu
+from berth.training.sizing import worker_amounts, worker_cpu
+from berth.training.state import ACTIVE, JobState, NodeState, Worker
+from berth.values import Resources, Toleration
+
+JobKey = tuple[str, str]
+"""(namespace, name), as caches and queues have it."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A placement that the scheduling loop has decided and no status shows yet; ``amounts`` per rank."""
+
+    attempt: int
+    placement: Placement
+    amounts: Resources
+
+
+@dataclass(slots=True)
+class JobView:
+    """A training job, read once per version."""
+
+    object: wire.TrainingJob
+    spec: TrainingJobSpec | None = None
+    request: GangRequest | None = None
+    problem: tuple[str, str] | None = None  # (reason, message): why the spec can never be placed
+    state: JobState = field(default_factory=JobState)
+    persisted: Mapping[str, Any] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
+    amounts: tuple[int, Resources] | None = None  # attempt and what each of its ranks holds
+
+    @property
+    def key(self) -> JobKey:
+        """(namespace, name)."""
+        return self.object.metadata.key
+
+    @property
+    def uid(self) -> str:
+        """Identity."""
+        return self.object.metadata.uid
+
+    @property
+    def name(self) -> str:
+        """``namespace/name``, for people."""
+        return "/".join(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """The kinds that are watched."""
+
+    jobs: Cache[wire.TrainingJob]
+    pods: Cache[wire.Pod]
+    nodes: Cache[wire.Node]
+    pools: Cache[wire.AcceleratorPool]
+    priority_classes: Cache[wire.PriorityClass]
+    namespaces: Cache[wire.Namespace]
+
+    def every(self) -> Iterator[Cache[Any]]:
+        """All of them."""
+        yield from (self.jobs, self.pods, self.nodes, self.pools, self.priority_classes, self.namespaces)
+
+
+class Observer:
+    """Keeps :attr:`fleet`, :attr:`views` and the workers of each job in step with the caches.
+
+    ``wake`` is called with the key of a job that should be looked at, ``changed`` whenever room may have come free.
+    """
+
+    def __init__(
+        self, fleet: Fleet, caches: Caches, *, wake: Callable[[JobKey], object], changed: Callable[[], object]
+    ) -> None:
+        self.fleet, self.caches = fleet, caches
+        self.views: dict[str, JobView] = {}
+        self.promises: dict[str, Promise] = {}
+        self._workers: dict[str, dict[str, Worker]] = {}
+        self.pools_due = False  # some pool may have become another one: call read_pools when convenient
+        self._open_pools = False
+        self._wake, self._changed = wake, changed
+        caches.nodes.subscribe(self._on_node)
+        caches.pools.subscribe(self._on_pool)
+        caches.jobs.subscribe(self._on_job)
+        caches.pods.subscribe(self._on_pod)
+        caches.priority_classes.subscribe(self._on_priority_class)
+
+    def workers(self, uid: str) -> list[Worker]:
+        """The pods of a job, of every attempt, by attempt and rank."""
+        return sorted(self._workers.get(uid, {}).values(), key=lambda worker: (worker.attempt, worker.rank))
+
+    def node_states(self, view: JobView, workers: list[Worker]) -> dict[str, NodeState]:
+        """The state of every node that the job's pods or its placement name."""
+        names = {worker.node for worker in workers if worker.node}
+        state = view.state
+        if state.placement is not None and state.phase in ACTIVE:
+            names.update(state.placement.nodes)
+        pool = self.fleet.pools.get(state.placement.pool) if state.placement else None
+        tolerations = view.request.tolerations if view.request else ()
+        if pool is not None and pool.resource:
+            tolerations = (*tolerations, Toleration(pool.resource, "Exists"))
+        return {name: facts.node_state(self.caches.nodes.get(name), tolerations) for name in names}
+
+    def promise(self, uid: str, promise: Promise) -> None:
+        """Hold the room of a placement just decided, until the status shows it or it is retracted."""
+        view = self.views[uid]
+        self.promises[uid] = promise
+        view.amounts = (promise.attempt, promise.amounts)
+        self._sync(view)
+
+    def retract(self, uid: str) -> None:
+        """Give a promise back: it is in the status now, or will never be."""
+        if self.promises.pop(uid, None) is not None and uid in self.views:
+            self._sync(self.views[uid])
+
+    def choose_amounts(self, view: JobView, placement: Placement) -> Resources:
+        """What each rank of ``placement`` will hold, before any of it is held."""
+        assert view.request is not None
+        assert view.spec is not None
+        pool = self.fleet.pools.get(placement.pool)
+        own_cpu = names_cpu(view.spec.template.get("spec") or {})
+        cpu = 0 if own_cpu or pool is None else worker_cpu(pool, view.request, placement.nodes)
+        return worker_amounts(view.request, pool.resource if pool is not None else "", cpu)
+
+    def _on_node(self, old: wire.Node | None, new: wire.Node | None) -> None:
+        node = new or old
+        assert node is not None
+        name = node.metadata.name
+        changed = self.fleet.remove_node(name) if new is None else self.fleet.set_node(facts.node_facts(new))
+        if not changed:
+            return
+        self._changed()
+        if (old is None or new is None or old.metadata.labels != new.metadata.labels) and self._open_pools:
+            self.pools_due = True
+        if old is None or facts.node_state(old) != facts.node_state(new):
+            for claim in self.fleet.claims_on(name):
+                view = self.views.get(claim.key.partition("/")[0])
+                if view is not None:
+                    self._wake(view.key)
+
+    def _on_pool(self, old: wire.AcceleratorPool | None, new: wire.AcceleratorPool | None) -> None:
+        if old is not None and new is not None and old.metadata.generation == new.metadata.generation:
+            return
+        self._open_pools = any(not complete(pool) for pool in self.caches.pools)
+        self.read_pools()
+
+    def read_pools(self) -> None:
+        """Read every AcceleratorPool again; what they leave out follows the labels of their nodes."""
+        self.pools_due = False
+        nodes = ((node.labels, node.allocatable) for node in self.fleet.nodes.values())
+        if self.fleet.set_pools(pool_specs(self.caches.pools, self.fleet.catalogue, nodes)):
+            self._changed()
+
+    def _on_priority_class(self, old: wire.PriorityClass | None, new: wire.PriorityClass | None) -> None:
+        if old is None or new is None or old.value != new.value:
+            for view in self.views.values():
+                if view.spec is not None and view.spec.priority_class_name and view.state.phase not in ACTIVE:
+                    self._wake(view.key)
+
+    def _on_job(self, old: wire.TrainingJob | None, new: wire.TrainingJob | None) -> None:
+        if new is None:
+            assert old is not None
+            view = self.views.pop(old.metadata.uid, None)
+            self.promises.pop(old.metadata.uid, None)
+            if view is not None:
+                self._drop(view)
+            self._wake(old.metadata.key)
+            return
+        view = self.views.get(new.metadata.uid)
+        if view is None:
+            view = self.views[new.metadata.uid] = JobView(new)
+            self._read_spec(view)
+        elif view.object.metadata.generation != new.metadata.generation:
+            view.object = new
+            self._read_spec(view)
+        view.object = new
+        self._read_status(view)
+        self._sync(view)
+        self._wake(view.key)
+
+    def _read_spec(self, view: JobView) -> None:
+        meta = view.object.metadata
+        view.spec = view.request = view.problem = None
+        try:
+            raw = msgspec.json.decode(view.object.spec)
+            view.spec = parse_spec(raw, name=meta.name, namespace=meta.namespace)
+            view.request = gang_request(view.spec, self.fleet.catalogue)
+        except RequestProblem as problem:
+            view.problem = (problem.reason, problem.message)
+        except (ContractProblem, msgspec.DecodeError, ValueError) as problem:
+            view.problem = ("SpecInvalid", str(problem))
+
+    def reread(self) -> None:
+        """Read every spec again, after the catalogue has changed."""
+        for view in self.views.values():
+            self._read_spec(view)
+            self._wake(view.key)
+
+    def _read_status(self, view: JobView) -> None:
+        raw = view.object.status
+        view.persisted = msgspec.json.decode(raw) if raw else {}
+        try:
+            view.state = restore(view.persisted)
+        except (KeyError, TypeError, ValueError) as problem:
+            _LOG.error("%s: its status cannot be read, so it is looked at as new: %s", view.name, problem)
+            view.state = JobState()
+        promise = self.promises.get(view.uid)
+        if promise is not None and view.state.attempt >= promise.attempt:
+            del self.promises[view.uid]
+
+    def _on_pod(self, old: wire.Pod | None, new: wire.Pod | None) -> None:
+        pod = new or old
+        assert pod is not None
+        uid = facts.job_uid(pod)
+        if not uid:
+            self._on_foreign_pod(pod, new)
+            return
+        worker = facts.worker(pod)
+        if worker is None:
+            self._on_foreign_pod(pod, new)
+            return
+        if new is None:
+            mine = self._workers.get(uid)
+            if mine is not None:
+                mine.pop(worker.uid, None)
+                if not mine:
+                    del self._workers[uid]
+        else:
+            self._workers.setdefault(uid, {})[worker.uid] = worker
+        self._sync_rank(uid, worker.attempt, worker.rank, new)
+        view = self.views.get(uid)
+        if view is not None:
+            self._wake(view.key)
+
+    def _on_foreign_pod(self, pod: wire.Pod, new: wire.Pod | None) -> None:
+        claim = facts.pod_claim(new) if new is not None else None
+        if claim is not None:
+            self.fleet.claim([claim])
+        elif pod.metadata.uid in self.fleet.claims:
+            self.fleet.release([pod.metadata.uid])
+            self._changed()
+
+    def _promised(self, view: JobView) -> tuple[int, Placement, Resources] | None:
+        promise = self.promises.get(view.uid)
+        if promise is not None:
+            return promise.attempt, promise.placement, promise.amounts
+        state = view.state
+        if state.phase in ACTIVE and state.placement is not None and state.placement_attempt == state.attempt:
+            if view.request is None:
+                return None
+            if view.amounts is None or view.amounts[0] != state.attempt:
+                view.amounts = (state.attempt, self._found_amounts(view, state))
+            return state.attempt, state.placement, view.amounts[1]
+        return None
+
+    def _found_amounts(self, view: JobView, state: JobState) -> Resources:
+        """What a rank holds of an attempt that began before this process: as its pods say, else computed anew."""
+        assert state.placement is not None
+        for worker in self._workers.get(view.uid, {}).values():
+            claim = self.fleet.claims.get(gang_key(view.uid, worker.attempt, worker.rank))
+            if worker.attempt == state.attempt and worker.bound and claim is not None:
+                return claim.amounts
+        return self.choose_amounts(view, state.placement)
+
+    def _sync(self, view: JobView) -> None:
+        """Claim exactly what the job's promise or placement and its pods say."""
+        wanted: dict[str, Claim] = {}
+        promised = self._promised(view)
+        if promised is not None:
+            attempt, placement, amounts = promised
+            for rank, node in enumerate(placement.nodes):
+                key = gang_key(view.uid, attempt, rank)
+                wanted[key] = Claim(key, node, amounts, view.name, "Training")
+        for worker in self._workers.get(view.uid, {}).values():
+            key = gang_key(view.uid, worker.attempt, worker.rank)
+            if worker.ended:
+                wanted.pop(key, None)
+            elif worker.bound and key in self.fleet.claims:
+                wanted[key] = self.fleet.claims[key]
+        gone = view.held - wanted.keys()
+        if gone:
+            self.fleet.release(gone)
+            self._changed()
+        self.fleet.claim(wanted.values())
+        view.held = set(wanted)
+
+    def _sync_rank(self, uid: str, attempt: int, rank: int, pod: wire.Pod | None) -> None:
+        key = gang_key(uid, attempt, rank)
+        view = self.views.get(uid)
+        claim = facts.pod_claim(pod) if pod is not None else None
+        if claim is None and view is not None and (pod is None or not pod.finished):
+            promised = self._promised(view)
+            if promised is not None and promised[0] == attempt and rank < len(promised[1].nodes):
+                claim = Claim(key, promised[1].nodes[rank], promised[2], view.name, "Training")
+        if claim is not None:
+            self.fleet.claim([claim])
+            if view is not None:
+                view.held.add(key)
+            return
+        if key in self.fleet.claims:
+            self.fleet.release([key])
+            self._changed()
+        if view is not None:
+            view.held.discard(key)
+
+    def _drop(self, view: JobView) -> None:
+        """A job is gone: only its pods that are still there hold room."""
+        bound = {
+            gang_key(view.uid, worker.attempt, worker.rank)
+            for worker in self._workers.get(view.uid, {}).values()
+            if worker.bound and not worker.ended
+        }
+        self.fleet.release(view.held - bound)
+        self._changed()

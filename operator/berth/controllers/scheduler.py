@@ -1,0 +1,212 @@
+"""The one loop that commits placements, against one ledger.
+
+Reconcilers say which jobs wait; this loop decides for all of them together and promises room before anybody else can.
+It writes nothing: a promise is carried out by the job's own reconciler. A pass happens only when the queue or the
+room has changed since the last one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from berth.controllers.observe import JobKey, Observer, Promise
+from berth.fleet.records import Claim, gang_key
+from berth.telemetry.metrics import Metrics
+from berth.training.explain import RunningGang, explain
+from berth.training.queue import Verdict, Waiting, order, schedule
+from berth.training.records import Placement, Refusal
+from berth.training.state import ACTIVE
+
+_LOG: Final = logging.getLogger(__name__)
+
+GATHER_SECONDS: Final = 0.02
+"""How long a pass waits for more of the same burst."""
+PLACEMENTS_PER_PASS: Final = 32
+EXPLAIN_SECONDS: Final = 0.5
+EXPLAIN_AGAIN_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True)
+class Explained:
+    """A refusal with its explanation, and of which state of the fleet it speaks."""
+
+    refusal: Refusal
+    version: int
+    at: float
+
+
+class Scheduler:
+    """Decides placements. ``carry_out`` is called with the key of a job that has a promise, ``tell`` of one refused."""
+
+    def __init__(
+        self,
+        observer: Observer,
+        metrics: Metrics,
+        *,
+        carry_out: Callable[[JobKey], object],
+        tell: Callable[[JobKey], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._observer, self._metrics = observer, metrics
+        self._carry_out, self._tell, self._clock = carry_out, tell, clock
+        self._waiting: dict[str, Waiting] = {}
+        self._sorted: list[Waiting] | None = None
+        self._verdicts: dict[str, Verdict] = {}
+        self._explained: dict[str, Explained] = {}
+        self._wake = asyncio.Event()
+        self._decided: tuple[int, int] = (-1, -1)  # fleet version and queue version of the last complete pass
+        self._queue_version = 0
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that want a placement and have none."""
+        return len(self._waiting)
+
+    def poke(self) -> None:
+        """Room or queue may have changed."""
+        self._wake.set()
+
+    def want(self, job: Waiting) -> None:
+        """``job`` waits for a placement."""
+        if self._waiting.get(job.uid) != job:
+            self._waiting[job.uid] = job
+            self._sorted = None
+            self._queue_version += 1
+            self.poke()
+
+    def unwant(self, uid: str) -> None:
+        """The job waits no more."""
+        self._verdicts.pop(uid, None)
+        self._explained.pop(uid, None)
+        if self._waiting.pop(uid, None) is not None:
+            self._sorted = None
+            self._queue_version += 1
+            self.poke()
+
+    def clear(self) -> None:
+        """Forget everything: this replica does not lead, and whoever leads again starts from what is written."""
+        self._waiting.clear()
+        self._verdicts.clear()
+        self._explained.clear()
+        self._sorted = None
+        self._decided = (-1, -1)
+
+    def why(self, uid: str) -> tuple[Refusal | None, int]:
+        """Why the job still waits, explained if that has been done, and its position (0: not looked at yet)."""
+        verdict = self._verdicts.get(uid)
+        if verdict is None or isinstance(verdict.outcome, Placement):
+            return None, 0
+        explained = self._explained.get(uid)
+        return (explained.refusal if explained else verdict.outcome), verdict.position
+
+    async def run(self) -> None:
+        """Decide for ever."""
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(GATHER_SECONDS)
+            self._wake.clear()
+            if (self._observer.fleet.version, self._queue_version) == self._decided or not self._waiting:
+                continue
+            self.decide()
+
+    def decide(self) -> list[Verdict]:
+        """One pass now."""
+        fleet = self._observer.fleet
+        began, version, queue_version = self._clock(), fleet.version, self._queue_version
+        if self._sorted is None:
+            self._sorted = order(self._waiting.values())
+        promises: dict[str, Promise] = {}
+
+        def claims(job: Waiting, placement: Placement) -> list[Claim]:
+            view = self._observer.views[job.uid]
+            promise = Promise(job.attempt, placement, self._observer.choose_amounts(view, placement))
+            promises[job.uid] = promise
+            return [
+                Claim(gang_key(job.uid, job.attempt, rank), node, promise.amounts, view.name, "Training")
+                for rank, node in enumerate(placement.nodes)
+            ]
+
+        known = [job for job in self._sorted if job.uid in self._observer.views]
+        verdicts = schedule(fleet, known, claims, most=PLACEMENTS_PER_PASS)
+        for verdict in verdicts:
+            self._take(verdict, promises)
+        self._metrics.decision_seconds.observe(self._clock() - began)
+        if len(promises) >= PLACEMENTS_PER_PASS:
+            self.poke()
+        else:
+            self._decided = (version, queue_version + len(promises)) if fleet.version == version else (-1, -1)
+        return verdicts
+
+    def _take(self, verdict: Verdict, promises: dict[str, Promise]) -> None:
+        job, outcome = verdict.waiting, verdict.outcome
+        view = self._observer.views[job.uid]
+        if isinstance(outcome, Placement):
+            self.unwant(job.uid)
+            self._observer.promise(job.uid, promises[job.uid])
+            self._metrics.placements.labels(outcome.certificate).inc()
+            gap = sum(outcome.domains.get(level, 0) - bound for level, bound in outcome.lower_bound.items())
+            self._metrics.placement_gap.observe(max(gap, 0))
+            self._carry_out(view.key)
+            return
+        before = self._verdicts.get(job.uid)
+        self._verdicts[job.uid] = verdict
+        if before is None or before.outcome != outcome:
+            self._metrics.refusals.labels(outcome.reason).inc()
+            self._explained.pop(job.uid, None)
+            self._tell(view.key)
+
+    async def explain_for_ever(self) -> None:
+        """A few refusals a second get their smallest change worked out: the head of the queue first."""
+        while True:
+            await asyncio.sleep(EXPLAIN_SECONDS)
+            job = self._next_to_explain()
+            if job is not None:
+                self._explain(job)
+
+    def _next_to_explain(self) -> Waiting | None:
+        now, version = self._clock(), self._observer.fleet.version
+        for job in self._sorted or ():
+            verdict = self._verdicts.get(job.uid)
+            if verdict is None or isinstance(verdict.outcome, Placement):
+                continue
+            known = self._explained.get(job.uid)
+            if known is None or (known.version != version and now - known.at >= EXPLAIN_AGAIN_SECONDS):
+                return job
+        return None
+
+    def _explain(self, job: Waiting) -> None:
+        verdict = self._verdicts[job.uid]
+        assert isinstance(verdict.outcome, Refusal)
+        fleet = self._observer.fleet
+        refusal = verdict.outcome
+        if not verdict.behind:
+            refusal = explain(fleet, job.request, refusal, self._running())
+        self._explained[job.uid] = Explained(refusal, fleet.version, self._clock())
+        view = self._observer.views.get(job.uid)
+        if view is not None and refusal != verdict.outcome:
+            self._tell(view.key)
+
+    def _running(self) -> list[RunningGang]:
+        gangs = []
+        for view in self._observer.views.values():
+            if view.state.phase in ACTIVE and view.held:
+                current = view.state.current
+                started = current.start if current is not None else 0.0
+                gangs.append(RunningGang(view.name, tuple(sorted(view.held)), 0, started))
+        return gangs
+
+
+def count_idle_nodes(observer: Observer) -> dict[str, int]:
+    """Usable training nodes that nobody holds anything on, by pool."""
+    idle = {}
+    for name, pool in observer.fleet.pools.items():
+        if "Training" in pool.spec.roles:
+            idle[name] = int(np.count_nonzero(pool.usable & (pool.free_devices == pool.total_devices)))
+    return idle

@@ -1,0 +1,222 @@
+"""A training job's status, read into plain values and written back.
+
+The placement has a field manager of its own and is written before the first pod. That one small write also says that
+the attempt has begun, so everything else that follows from it (the conditions, the line in the ledger) is derived
+again when the status is read, and reaches the API server with the next transition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from berth.api.common import rfc3339, shorten, unix_seconds
+from berth.api.names import API_VERSION, TRAINING_JOB
+from berth.api.trainingjob_status import decode_ranks, encode_ranks
+from berth.training.attempts import placed_conditions
+from berth.training.records import Placement
+from berth.training.state import ACTIVE, Attempt, Checkpoint, Condition, JobState, Phase, Restarts
+from berth.values import format_bytes, parse_quantity
+
+Json = dict[str, Any]
+
+HOUR: Final = 3600.0
+
+
+def restore(status: Mapping[str, Any]) -> JobState:
+    """The state that ``status`` remembers; an empty one is a job never looked at."""
+    restarts = status.get("restarts") or {}
+    cost = status.get("cost") or {}
+    state = JobState(
+        phase=Phase(status["phase"]) if status.get("phase") in set(Phase) else None,
+        message=status.get("message") or "",
+        conditions={entry["type"]: _condition(entry) for entry in status.get("conditions") or ()},
+        workers=status.get("workers") or 0,
+        ready_workers=status.get("readyWorkers") or 0,
+        attempt=status.get("attempt") or 0,
+        start_attempts=status.get("startAttempts") or 0,
+        restarts=Restarts(**{name: restarts.get(name) or 0 for name in _CAUSES}),
+        attempts=tuple(sorted(map(_attempt, status.get("attempts") or ()), key=lambda attempt: attempt.number)),
+        start_time=_time(status.get("startTime")),
+        completion_time=_time(status.get("completionTime")),
+        ran_before=float(status.get("ranSeconds") or 0),
+        held_before=float(cost.get("acceleratorSeconds") or 0),
+        lost=cost.get("lostAcceleratorSeconds") or 0,
+        usd=float(cost.get("usd") or 0),
+        lost_usd=float(cost.get("lostUsd") or 0),
+        checkpoint=_checkpoint(status.get("checkpoint")),
+        avoid=tuple(status.get("avoidNodes") or ()),
+    )
+    return _with_placement(state, status.get("placement"))
+
+
+_CAUSES: Final = ("failure", "infrastructure", "preemption", "suspend")
+
+
+def _with_placement(state: JobState, recorded: Mapping[str, Any] | None) -> JobState:
+    if not recorded:
+        return state
+    placement = Placement(
+        pool=recorded["pool"],
+        nodes=decode_ranks(recorded["ranks"]),
+        certificate="Optimal" if recorded["certificate"] == "Optimal" else "Bounded",
+        domains=recorded.get("domains") or {},
+        lower_bound=recorded.get("lowerBound") or {},
+    )
+    number, when = recorded["attempt"], _time(recorded.get("time")) or 0.0
+    state = replace(state, placement=placement, placement_attempt=number, placement_time=when)
+    ledger = state.attempts[-1].number if state.attempts else 0
+    if number == state.attempt and number > ledger and state.phase in ACTIVE:
+        attempt = Attempt(number, when, state.workers, placement.pool)
+        state = replace(state, attempts=(*state.attempts, attempt)[-10:])
+        state = placed_conditions(state, placement, when)
+    return state
+
+
+def placement_patch(name: str, state: JobState) -> Json:
+    """What the placement's own manager applies: where the ranks go, and that the attempt has begun."""
+    placement = state.placement
+    assert placement is not None
+    recorded = {
+        "attempt": state.placement_attempt,
+        "time": rfc3339(state.placement_time),
+        "pool": placement.pool,
+        "certificate": placement.certificate,
+        "domains": dict(placement.domains),
+        "lowerBound": dict(placement.lower_bound),
+        "ranks": encode_ranks(placement.nodes),
+    }
+    summary = {"phase": str(state.phase), "attempt": state.attempt, "workers": state.workers, "message": state.message}
+    return _object(name, {**summary, "placement": recorded})
+
+
+def status_patch(name: str, body: Json) -> Json:
+    """What the main manager applies: all of ``body``, a field left out is given up."""
+    return _object(name, body)
+
+
+def _object(name: str, status: Json) -> Json:
+    return {"apiVersion": API_VERSION, "kind": TRAINING_JOB.kind, "metadata": {"name": name}, "status": status}
+
+
+def status_body(state: JobState, generation: int) -> Json:
+    """Everything of the status but the placement, without absent fields."""
+    body: Json = {
+        "observedGeneration": generation,
+        "phase": str(state.phase) if state.phase else None,
+        "message": shorten(state.message) or None,
+        "conditions": [_condition_body(condition, generation) for _, condition in sorted(state.conditions.items())],
+        "workers": state.workers or None,
+        "readyWorkers": state.ready_workers if state.attempt else None,
+        "attempt": state.attempt or None,
+        "startAttempts": state.start_attempts or None,
+        "restarts": {name: getattr(state.restarts, name) for name in _CAUSES} if state.attempt else None,
+        "attempts": [_attempt_body(attempt) for attempt in state.attempts],
+        "startTime": _stamp(state.start_time),
+        "completionTime": _stamp(state.completion_time),
+        "ranSeconds": round(state.ran_before) or None,
+        "avoidNodes": list(state.avoid),
+        "checkpoint": _checkpoint_body(state.checkpoint),
+        "cost": _cost_body(state),
+    }
+    return {key: value for key, value in body.items() if value not in (None, [], {})}
+
+
+def _condition(entry: Mapping[str, Any]) -> Condition:
+    return Condition(
+        entry["type"], entry["status"], entry.get("reason") or "", entry.get("message") or "",
+        _time(entry.get("lastTransitionTime")) or 0.0,
+    )  # fmt: skip
+
+
+def _condition_body(condition: Condition, generation: int) -> Json:
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": shorten(condition.message),
+        "lastTransitionTime": rfc3339(condition.since),
+        "observedGeneration": generation,
+    }
+
+
+def _attempt(entry: Mapping[str, Any]) -> Attempt:
+    return Attempt(
+        number=entry["number"],
+        start=_time(entry.get("startTime")) or 0.0,
+        workers=entry.get("workers") or 0,
+        pool=entry.get("pool") or "",
+        end=_time(entry.get("endTime")),
+        ran=float(entry.get("ranSeconds") or 0),
+        cause=entry.get("cause") or "",
+        message=entry.get("message") or "",
+        exit_code=entry.get("exitCode"),
+        rule=entry.get("rule") or "",
+        lost_accelerator_seconds=entry.get("lostAcceleratorSeconds") or 0,
+    )
+
+
+def _attempt_body(attempt: Attempt) -> Json:
+    body: Json = {
+        "number": attempt.number,
+        "startTime": rfc3339(attempt.start),
+        "endTime": _stamp(attempt.end),
+        "ranSeconds": round(attempt.ran) or None,
+        "workers": attempt.workers,
+        "pool": attempt.pool or None,
+        "exitCode": attempt.exit_code,
+        "rule": attempt.rule or None,
+        "cause": attempt.cause or None,
+        "message": shorten(attempt.message) or None,
+        "lostAcceleratorSeconds": attempt.lost_accelerator_seconds or None,
+    }
+    return {key: value for key, value in body.items() if value is not None}
+
+
+def _checkpoint(entry: Mapping[str, Any] | None) -> Checkpoint | None:
+    if not entry or "intervalSeconds" not in entry:
+        return None
+    return Checkpoint(
+        interval_seconds=entry["intervalSeconds"],
+        size_bytes=int(parse_quantity(entry["size"])) if entry.get("size") else 0,
+        stall_milliseconds=entry.get("stallMilliseconds") or 0,
+        mtbf_seconds=entry.get("mtbfSeconds") or 0,
+        reason=entry.get("reason") or "",
+    )
+
+
+def _checkpoint_body(checkpoint: Checkpoint | None) -> Json:
+    if checkpoint is None:
+        return {}
+    body: Json = {
+        "intervalSeconds": checkpoint.interval_seconds,
+        "size": format_bytes(checkpoint.size_bytes) if checkpoint.size_bytes else None,
+        "stallMilliseconds": checkpoint.stall_milliseconds or None,
+        "mtbfSeconds": checkpoint.mtbf_seconds or None,
+        "reason": checkpoint.reason or None,
+    }
+    return {key: value for key, value in body.items() if value is not None}
+
+
+def _cost_body(state: JobState) -> Json:
+    """What ended attempts cost; the live attempt joins when it ends, its running figures are metrics."""
+    ended = [attempt.end for attempt in state.attempts if attempt.end is not None]
+    if not ended:
+        return {}
+    return {
+        "acceleratorHours": int(state.held_before // HOUR),
+        "acceleratorSeconds": round(state.held_before),
+        "lostAcceleratorSeconds": state.lost,
+        "usd": f"{state.usd:.2f}",
+        "lostUsd": f"{state.lost_usd:.2f}",
+        "asOf": rfc3339(max(ended)),
+    }
+
+
+def _time(text: str | None) -> float | None:
+    return unix_seconds(text) if text else None
+
+
+def _stamp(seconds: float | None) -> str | None:
+    return None if seconds is None else rfc3339(seconds)

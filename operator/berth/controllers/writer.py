@@ -1,0 +1,194 @@
+"""When a job's status is written, and that it is not written otherwise.
+
+A transition is written at once. Everything else that moves (an explanation, a position, how many pods are ready) waits
+until the object has been left alone for a while, and shares a budget of a few writes a second over all jobs.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from berth.api.common import rfc3339
+from berth.api.names import FIELD_MANAGER, PLACEMENT_MANAGER
+from berth.cluster.client import ApiClient
+from berth.cluster.kinds import TRAINING_JOBS
+from berth.cluster.queue import WorkQueue
+from berth.controllers.observe import JobKey, JobView, Observer
+from berth.controllers.status import Json, placement_patch, status_body, status_patch
+from berth.training.records import Refusal
+from berth.training.state import JobState, Phase
+
+_LOG: Final = logging.getLogger(__name__)
+
+MOVING_PER_SECOND: Final = 4.0
+MOVING_BURST: Final = 20.0
+MOVING_SECONDS: Final = 60.0
+"""Moving figures of one object are written at most so often."""
+FIRST_SECONDS: Final = 1.0
+"""A new job that is placed within this time never shows Queued."""
+START_SECONDS: Final = 10.0
+"""A gang that still starts after this time shows how far it is, at most this often."""
+POSITIONS: Final = 100
+
+
+@dataclass(slots=True)
+class Budget:
+    """A token bucket that never waits: it says whether there is room now."""
+
+    rate: float
+    burst: float
+    tokens: float
+    at: float
+
+    def take(self, now: float) -> bool:
+        """Take one token if there is one."""
+        self.tokens = min(self.burst, self.tokens + (now - self.at) * self.rate)
+        self.at = now
+        if self.tokens < 1.0:
+            return False
+        self.tokens -= 1.0
+        return True
+
+
+class StatusWriter:
+    """Writes statuses of training jobs; the answers go back into the cache, so that the next look sees them."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        observer: Observer,
+        queue: WorkQueue[JobKey],
+        *,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client, self._observer, self._queue = client, observer, queue
+        self._wall, self._monotonic = wall, monotonic
+        self._budget = Budget(MOVING_PER_SECOND, MOVING_BURST, MOVING_BURST, monotonic())
+        self._moved: dict[str, float] = {}
+
+    def forget(self, uid: str) -> None:
+        """The job is gone."""
+        self._moved.pop(uid, None)
+
+    async def write_placement(self, view: JobView, state: JobState) -> None:
+        """Record where the ranks of a new attempt go. Raises: ClusterError."""
+        namespace, name = view.key
+        body = _identified(placement_patch(name, state), view)
+        answer = await self._client.apply(
+            TRAINING_JOBS, name, body, namespace, manager=PLACEMENT_MANAGER, subresource="status"
+        )
+        self._observer.caches.jobs.put(answer)
+
+    async def write(self, view: JobView, state: JobState, queue: Json | None = None) -> None:
+        """Write everything but the placement. Raises: ClusterError."""
+        namespace, name = view.key
+        body = status_body(state, view.object.metadata.generation)
+        if queue:
+            body["queue"] = queue
+        answer = await self._client.apply(
+            TRAINING_JOBS, name, _identified(status_patch(name, body), view), namespace,
+            manager=FIELD_MANAGER, subresource="status",
+        )  # fmt: skip
+        self._observer.caches.jobs.put(answer)
+
+    async def consider(
+        self, view: JobView, before: JobState, state: JobState, refusal: Refusal | None, position: int
+    ) -> bool:
+        """Write if it is due; returns whether it was written. What is not due yet puts the job on the queue again."""
+        if refusal is not None:
+            state = with_refusal(state, refusal, self._wall())
+        queue = self._queue_status(view, state, position)
+        body = status_body(state, view.object.metadata.generation)
+        if queue:
+            body["queue"] = queue
+        known = {key: value for key, value in view.persisted.items() if key != "placement"}
+        if _plain(body) == _plain(known):
+            return False
+        if (
+            _is_transition(before, state)
+            or view.persisted.get("observedGeneration", body["observedGeneration"]) != (body["observedGeneration"])
+        ):
+            await self.write(view, state, queue)
+            return True
+        wait = self._not_before(view, state) - self._wall()
+        if wait > 0 or not self._budget.take(self._monotonic()):
+            self._queue.add_after(view.key, max(wait, 0.5))
+            return False
+        self._moved[view.uid] = self._wall()
+        await self.write(view, state, queue)
+        return True
+
+    def _not_before(self, view: JobView, state: JobState) -> float:
+        if view.state.phase is None:
+            return view.object.metadata.created + FIRST_SECONDS
+        last = self._moved.get(view.uid, 0.0)
+        if state.phase == Phase.STARTING:
+            return max(state.placement_time + START_SECONDS, last + START_SECONDS)
+        if state.phase == Phase.RUNNING:
+            return last + START_SECONDS
+        if "queue" not in view.persisted and state.phase == Phase.QUEUED:
+            return last + START_SECONDS
+        return last + MOVING_SECONDS
+
+    def _queue_status(self, view: JobView, state: JobState, position: int) -> Json | None:
+        """The place in the queue; a move of less than a tenth is not worth a write."""
+        if state.phase not in (Phase.QUEUED, Phase.RESTARTING) or not 0 < position <= POSITIONS:
+            return None
+        known = view.persisted.get("queue") or {}
+        shown = known.get("position") or 0
+        if shown and abs(shown - position) * 10 <= shown:
+            return dict(known)
+        return {"position": position, "asOf": rfc3339(self._wall())}
+
+
+def with_refusal(state: JobState, refusal: Refusal, now: float) -> JobState:
+    """``state`` saying why there is no placement."""
+    state = state.with_condition("Placed", False, refusal.reason, refusal.message, now=now)
+    if refusal.reason == "FabricUnsatisfied":
+        state = state.with_condition("FabricSatisfied", False, refusal.reason, refusal.message, now=now)
+    return replace(state, message=refusal.message)
+
+
+def _is_transition(before: JobState, after: JobState) -> bool:
+    if before.phase is None and after.phase == Phase.QUEUED and not _refused(after):
+        return False
+    return _outline(before) != _outline(after)
+
+
+def _refused(state: JobState) -> bool:
+    accepted = state.conditions.get("Accepted")
+    return accepted is not None and accepted.status != "True"
+
+
+def _outline(state: JobState) -> tuple[object, ...]:
+    """What makes a transition: everything but figures and words that move by themselves."""
+    conditions = tuple(
+        (kind, condition.status)
+        for kind, condition in sorted(state.conditions.items())
+        if kind not in ("Placed", "FabricSatisfied")
+    )
+    problem = state.conditions.get("AllRunning")
+    stuck = problem.reason if problem is not None else ""
+    return (state.phase, state.attempt, state.restarts, state.start_attempts, state.avoid, conditions, stuck)
+
+
+def _identified(patch: Json, view: JobView) -> Json:
+    """With the uid, so that a job of the same name made anew is never written to."""
+    patch["metadata"]["uid"] = view.uid
+    return patch
+
+
+def _plain(status: Mapping[str, Any]) -> bytes:
+    """A form in which two statuses are the same exactly if nothing is to be written."""
+    body = dict(status)
+    for name, key in (("conditions", "type"), ("attempts", "number")):
+        if name in body:
+            body[name] = sorted(body[name], key=lambda entry: str(entry[key]))
+    return msgspec.json.encode(body, order="deterministic")

@@ -1,0 +1,221 @@
+"""From what a user wrote to what the decisions take: the gang's request, and the lifecycle's view of the job.
+
+Whatever can be refused without looking at the cluster is refused here, with the field and the fix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from berth.api.template import accelerator_mismatch
+from berth.api.trainingjob import TrainingJobSpec
+from berth.catalogue.records import Catalogue
+from berth.training.lifecycle import Job
+from berth.training.records import GangRequest
+from berth.training.recovery import Rule
+from berth.values import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    PODS,
+    BerthError,
+    Requirement,
+    Requirements,
+    Toleration,
+    ValueProblem,
+    parse_resource,
+)
+
+DEFAULT_GRACE_SECONDS = 30
+SCHEDULED = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
+
+
+class RequestProblem(BerthError):
+    """The spec asks for something that can never be placed; ``reason`` is the condition's."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.reason, self.message = reason, message
+        super().__init__(message)
+
+
+def gang_request(spec: TrainingJobSpec, catalogue: Catalogue) -> GangRequest:
+    """What ``spec`` asks of the fleet.
+
+    Raises:
+        RequestProblem: a name that the catalogue does not know, or a template that contradicts the spec.
+    """
+    template = spec.template
+    pod = template.get("spec") or {}
+    devices = {entry.resource for entry in catalogue.accelerators.values() if entry.resource}
+    _known("spec.accelerators.types", spec.accelerators.types, catalogue.accelerators, "UnknownAccelerator")
+    fabric = spec.fabric
+    _known("spec.fabric.kinds", fabric.kinds if fabric else (), catalogue.fabrics, "UnknownFabric")
+    mismatch = accelerator_mismatch(template, devices, spec.accelerators.per_worker)
+    if mismatch is not None:
+        raise RequestProblem("AcceleratorMismatch", mismatch)
+    if spec.workers % spec.slice_workers:
+        raise RequestProblem(
+            "SpecInvalid",
+            f"spec.parallelism.tensor: groups of {spec.slice_workers} workers do not divide spec.workers: "
+            f"{spec.workers}; make workers a multiple of {spec.slice_workers}",
+        )
+    return GangRequest(
+        workers=spec.workers,
+        accelerators_per_worker=spec.accelerators.per_worker,
+        per_worker=pod_needs(pod, devices),
+        types=spec.accelerators.types,
+        required_level=spec.topology.required if spec.topology else None,
+        preferred_level=spec.topology.preferred if spec.topology else None,
+        slice_workers=spec.slice_workers,
+        fabric_kinds=tuple(sorted(fabric.kinds)) if fabric else (),
+        min_gbps=(fabric.min_gbps or 0) if fabric else 0,
+        min_rails=(fabric.min_rails or 0) if fabric else 0,
+        memory_bytes=spec.model_bytes or 0,
+        tolerations=tolerations(pod),
+        node_terms=node_terms(pod),
+    )
+
+
+def lifecycle_job(
+    spec: TrainingJobSpec,
+    *,
+    deleting: bool,
+    rejected: tuple[str, str, str] | None,
+    usd_per_accelerator_hour: float = 0.0,
+) -> Job:
+    """What the lifecycle needs of ``spec``; the price is that of the pool which the job is, or will be, on."""
+    return Job(
+        name=spec.name,
+        workers=spec.workers,
+        accelerators_per_worker=spec.accelerators.per_worker,
+        start_timeout=spec.start_timeout_seconds,
+        max_start_attempts=spec.start_attempts,
+        max_restarts=spec.max_restarts,
+        max_duration=spec.max_duration_seconds,
+        ttl=None if spec.ttl_seconds_after_finished is None else float(spec.ttl_seconds_after_finished),
+        force_delete_after=spec.force_delete_after_seconds,
+        grace=grace_seconds(spec.template.get("spec") or {}),
+        rules=tuple(_rules(spec)),
+        suspended=spec.suspend,
+        deleting=deleting,
+        has_store=spec.checkpoint_uri is not None,
+        rejected=rejected,
+        usd_per_accelerator_hour=usd_per_accelerator_hour,
+    )
+
+
+def without_nodes(request: GangRequest, avoid: tuple[str, ...], *, hard: bool) -> GangRequest:
+    """``request`` that keeps off the nodes of ``avoid``, or takes them last where ``hard`` is false."""
+    if not avoid:
+        return request
+    names = frozenset(avoid)
+    return replace(request, excluded_nodes=names) if hard else replace(request, penalised_nodes=names)
+
+
+def grace_seconds(pod: Mapping[str, Any]) -> int:
+    """The template's own termination grace period."""
+    value = pod.get("terminationGracePeriodSeconds")
+    return DEFAULT_GRACE_SECONDS if value is None else int(value)
+
+
+def names_cpu(pod: Mapping[str, Any]) -> bool:
+    """Whether the template's worker states its CPU itself."""
+    worker = (pod.get("containers") or [{}])[0]
+    resources = worker.get("resources") or {}
+    return any(CPU in (resources.get(kind) or {}) for kind in ("requests", "limits"))
+
+
+def _known(path: str, names: tuple[str, ...], known: Mapping[str, object], reason: str) -> None:
+    for name in names:
+        if name not in known:
+            have = ", ".join(sorted(known))
+            raise RequestProblem(reason, f"{path}: the catalogue has no {name}; it has {have}")
+
+
+def _rules(spec: TrainingJobSpec) -> list[Rule]:
+    rules = []
+    for rule in spec.recovery_rules:
+        exits = rule.on_exit_codes
+        conditions = tuple((entry.type, entry.status) for entry in rule.on_pod_conditions or ())
+        rules.append(
+            Rule(
+                name=rule.name,
+                action=rule.action,
+                exit_operator=exits.operator if exits else "",
+                exit_codes=exits.values if exits else (),
+                container=(exits.container_name or "") if exits else "",
+                conditions=conditions,
+            )
+        )
+    return rules
+
+
+def pod_needs(pod: Mapping[str, Any], devices: frozenset[str] | set[str]) -> dict[str, int]:
+    """What one pod of the template asks for besides ``devices``, as the scheduler counts it (KEP-753 for sidecars)."""
+    total: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    for container in pod.get("containers") or ():
+        _add(total, container)
+    for container in pod.get("initContainers") or ():
+        step = dict(sidecars)
+        _add(step, container)
+        if container.get("restartPolicy") == "Always":
+            _add(total, container)
+            sidecars = dict(step)
+        for name, value in step.items():
+            peak[name] = max(peak.get(name, 0), value)
+    for name, value in peak.items():
+        total[name] = max(total.get(name, 0), value)
+    for name, text in (pod.get("overhead") or {}).items():
+        total[name] = total.get(name, 0) + _amount(name, text)
+    total[PODS] = 1
+    return {name: value for name, value in sorted(total.items()) if name not in devices and value > 0}
+
+
+def _add(total: dict[str, int], container: Mapping[str, Any]) -> None:
+    resources = container.get("resources") or {}
+    for name, text in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.items():
+        total[name] = total.get(name, 0) + _amount(name, text)
+
+
+def _amount(name: str, text: object) -> int:
+    try:
+        return parse_resource(name, str(text))
+    except ValueProblem as problem:
+        raise RequestProblem("SpecInvalid", f"spec.template.spec: resources: {name}: {problem}") from problem
+
+
+def tolerations(pod: Mapping[str, Any]) -> tuple[Toleration, ...]:
+    """The template's own tolerations."""
+    return tuple(
+        Toleration(
+            entry.get("key") or "",
+            entry.get("operator") or "Equal",
+            entry.get("value") or "",
+            entry.get("effect") or "",
+        )
+        for entry in pod.get("tolerations") or ()
+    )
+
+
+def node_terms(pod: Mapping[str, Any]) -> tuple[Requirements, ...]:
+    """Which nodes the template allows: ORed terms, each with the node selector's labels ANDed in."""
+    selector = tuple(
+        Requirement(key, "In", (str(value),)) for key, value in sorted((pod.get("nodeSelector") or {}).items())
+    )
+    affinity = (pod.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = tuple(
+        (
+            *selector,
+            *(
+                Requirement(entry["key"], entry["operator"], tuple(str(value) for value in entry.get("values") or ()))
+                for entry in term.get("matchExpressions") or ()
+            ),
+        )
+        for term in required.get("nodeSelectorTerms") or ()
+    )
+    return terms or ((selector,) if selector else ())

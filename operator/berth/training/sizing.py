@@ -1,0 +1,61 @@
+"""How much CPU and which devices a rank gets where the template leaves it open.
+
+One value for the whole gang: ranks that differ in CPU differ in speed, and the slowest one is the gang's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from berth.catalogue.records import FabricKind
+from berth.fleet.pool import Pool
+from berth.fleet.shares import cpu_per_accelerator
+from berth.training.records import GangRequest
+from berth.values import CPU, Resources
+
+
+def worker_cpu(pool: Pool, request: GangRequest, nodes: tuple[str, ...]) -> int:
+    """Millicores for each rank of a gang on ``nodes`` (in rank order), before the gang itself holds room there.
+
+    The least, over the nodes, of 32 cores or (allocatable − daemons) / accelerators of the node for each accelerator;
+    and never more than what is free there, shared among the free accelerators, so that what is chosen can be bound.
+    """
+    rows = np.fromiter((pool.row[node] for node in nodes if node in pool.row), dtype=np.int64)
+    if rows.size == 0:
+        return 0
+    share = cpu_per_accelerator(pool, rows)
+    devices = np.maximum(pool.free_devices[rows].astype(np.int64), 1)
+    free = int((np.maximum(pool.free_cpu[rows], 0) // devices).min())
+    return min(share, free) * request.accelerators_per_worker
+
+
+def worker_amounts(request: GangRequest, resource: str, cpu_millicores: int) -> Resources:
+    """All that one rank holds: the template's needs, its devices, and its CPU where Berth chooses it."""
+    amounts = dict(request.per_worker)
+    if resource:
+        amounts[resource] = request.accelerators_per_worker
+    if cpu_millicores:
+        amounts[CPU] = amounts.get(CPU, 0) + cpu_millicores
+    return amounts
+
+
+def worker_rdma(pool: Pool, kind: FabricKind | None, request: GangRequest, nodes: tuple[str, ...]) -> dict[str, int]:
+    """RDMA devices of each rank: its share of a node's rails, by the first resource that all of its nodes offer.
+
+    A rank with all devices of a node gets every rail; one with a part of them the same part, rounded down, so that
+    the ranks of a node never ask for more rails than it has.
+    """
+    fabric = pool.spec.fabric
+    if fabric is None or kind is None or not kind.rdma or request.workers < 2:
+        return {}
+    rows = [pool.row[node] for node in nodes if node in pool.row]
+    if not rows:
+        return {}
+    devices = int(pool.total_devices[rows].max())
+    rails = fabric.rails * request.accelerators_per_worker // max(devices, 1)
+    offered: set[str] | None = None
+    for row in set(rows):
+        known = pool.facts(row)
+        names = {name for name, amount in known.allocatable.items() if amount > 0} if known is not None else set()
+        offered = names if offered is None else offered & names
+    return kind.request(rails, offered or set())
