@@ -53,6 +53,10 @@ _LEVELS: Final = (
         "only one level may have the role NVLinkDomain: the one that a tensor group never leaves",
     ),
     Rule(
+        "self.filter(x, has(x.role)).map(x, x.role == 'Site' ? 1 : 2).isSorted()",
+        "the level with the role Site must come before the one with the role NVLinkDomain: outermost first",
+    ),
+    Rule(
         f"!self.exists(x, x.nodeLabel == '{HOST_LABEL}') || self[size(self) - 1].nodeLabel == '{HOST_LABEL}'",
         f"the level of {HOST_LABEL} must be the last: levels go from the outermost to the innermost",
     ),

@@ -20,7 +20,9 @@ AUTO: Final = "Auto"
 MESSAGE_LIMIT: Final = 4096
 """Characters of a ``message``: a longer one would have the whole status refused."""
 CODE_DEFAULT: Final = "x-berth-default"
-"""Carries a default that lives in code from the model to ``docs/reference``; never in a CRD."""
+"""Carries a default that lives in code to the description of its field; never in a CRD itself."""
+FORM: Final = "x-berth-form"
+"""Carries the name of a text form, such as duration, to ``docs/reference``; never in a CRD."""
 
 SHARE_PATTERN: Final = r"^(100(\.0{1,4})?|[0-9]{1,2}(\.[0-9]{1,4})?)%$"
 MONEY_PATTERN: Final = r"^[0-9]{1,12}(\.[0-9]{1,6})?$"
@@ -102,12 +104,13 @@ def list_map(key: str) -> Schema:
     return Schema({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]})
 
 
-def text(pattern: str, limit: int, says: str, *also: Rule) -> tuple[Any, Schema]:
-    """A string of one form, at most ``limit`` long; ``says`` completes a sentence that begins with the field.
+def text(form: str, pattern: str, limit: int, says: str, *also: Rule) -> tuple[Any, Schema]:
+    """A string of the form named ``form``, at most ``limit`` long; ``says`` ends a sentence that begins with the field.
 
     The form is a CEL rule and not a ``pattern``, for which the server's message is the bare expression.
     """
-    return Field(max_length=limit, pattern=pattern), checked(Rule(matches("self", pattern), says), *also, pattern=None)
+    rule = Rule(matches("self", pattern), says)
+    return Field(max_length=limit, pattern=pattern), checked(rule, *also, pattern=None, **{FORM: form})
 
 
 _DURATION_FORM: Final = "must be a duration such as 90s, 10m or 1h30m (30 days = 720h)"
@@ -116,45 +119,63 @@ _ABOVE_ZERO: Final = Rule(
     f"!{_IS_DURATION} || duration(self) > duration('0s')", "must be above zero, such as 90s or 10m"
 )
 
-DurationOrZero = Annotated[str, *text(DURATION_PATTERN, 32, _DURATION_FORM)]
+DurationOrZero = Annotated[str, *text("duration", DURATION_PATTERN, 32, _DURATION_FORM)]
 """Gateway API's duration: hours, minutes, seconds, milliseconds."""
-Duration = Annotated[str, *text(DURATION_PATTERN, 32, _DURATION_FORM, _ABOVE_ZERO)]
+Duration = Annotated[str, *text("duration above zero", DURATION_PATTERN, 32, _DURATION_FORM, _ABOVE_ZERO)]
 """A duration above zero."""
 DurationOrAuto = Annotated[
     str,
     *text(
+        "duration or Auto",
         r"^(Auto|([0-9]{1,5}(h|m|s|ms)){1,4})$",
         32,
         "must be Auto or a duration such as 90s, 10m or 1h30m (30 days = 720h)",
         Rule(f"!{_IS_DURATION} || duration(self) > duration('0s')", "must be Auto or above zero, such as 90s or 10m"),
     ),
 ]
-Share = Annotated[str, *text(SHARE_PATTERN, 9, "must be a share from 0% to 100%, such as 80% or 99.9%")]
+Share = Annotated[str, *text("share", SHARE_PATTERN, 9, "must be a share from 0% to 100%, such as 80% or 99.9%")]
 Money = Annotated[
-    str, *text(MONEY_PATTERN, 20, 'must be US dollars as a decimal string without a sign or unit, such as "7.91"')
+    str,
+    *text(
+        "US dollars", MONEY_PATTERN, 20, 'must be US dollars as a decimal string without a sign or unit, such as "7.91"'
+    ),
 ]
 LabelName = Annotated[
     str,
-    *text(LABEL_NAME_PATTERN, 63, "must be lower-case letters, digits and '-', at most 63, such as rack or research"),
+    *text(
+        "label",
+        LABEL_NAME_PATTERN,
+        63,
+        "must be lower-case letters, digits and '-', at most 63, such as rack or research",
+    ),
 ]
 """A DNS-1123 label: names of levels, queues, namespaces."""
 SubdomainName = Annotated[
     str,
-    *text(SUBDOMAIN_PATTERN, 253, "must be an object's name: lower-case letters, digits, '-' and '.', such as high"),
+    *text(
+        "object name",
+        SUBDOMAIN_PATTERN,
+        253,
+        "must be an object's name: lower-case letters, digits, '-' and '.', such as high",
+    ),
 ]
-LabelKey = Annotated[str, *text(LABEL_KEY_PATTERN, 317, "must be a label key such as topology.kubernetes.io/zone")]
+LabelKey = Annotated[
+    str, *text("label key", LABEL_KEY_PATTERN, 317, "must be a label key such as topology.kubernetes.io/zone")
+]
 CatalogueName = Annotated[str, Field(min_length=1, max_length=63)]
 """An entry of the catalogue, spelled as there; which ones exist is data, so the controller checks it."""
 
 
-def int_or_string(*rules: Rule, limit: int = 64) -> Schema:
-    """An integer or a string of at most ``limit`` characters, as ``rules`` say."""
-    return Schema({"x-kubernetes-int-or-string": True, "maxLength": limit, **validated(*rules)}, whole=True)
+def int_or_string(form: str, *rules: Rule, limit: int) -> Schema:
+    """An integer or a string of at most ``limit`` characters, as ``rules`` say; ``form`` names it."""
+    keywords = {"x-kubernetes-int-or-string": True, "maxLength": limit, FORM: form}
+    return Schema(keywords | validated(*rules), whole=True)
 
 
 Quantity = Annotated[
     int | str,
     int_or_string(
+        "quantity",
         Rule(
             "type(self) == int ? self > 0 : isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))",
             "must be a quantity of bytes above zero, such as 840G or 512Gi",
@@ -166,6 +187,7 @@ Quantity = Annotated[
 Count = Annotated[
     int | str,
     int_or_string(
+        "count",
         Rule(
             "type(self) == int ? self > 0 && self <= 1000000000000000"
             " : self.matches(r'^[0-9]{1,6}(\\.[0-9]{1,6})?[KMBT]$') && self.matches('[1-9]')",
@@ -180,6 +202,7 @@ Count = Annotated[
 def int_or_auto(minimum: int, maximum: int) -> Schema:
     """An integer within bounds, or ``Auto``."""
     return int_or_string(
+        f"{minimum}–{maximum} or Auto",
         Rule(
             f"type(self) == int ? self >= {minimum} && self <= {maximum} : self == 'Auto'",
             f"must be Auto or an integer from {minimum} to {maximum}",

@@ -8,7 +8,7 @@ stay the only place where a field is described.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,13 +19,15 @@ from pydantic_core import core_schema
 
 from berth.api import names
 from berth.api.acceleratorpool import AcceleratorPool
-from berth.api.common import CODE_DEFAULT
+from berth.api.common import CODE_DEFAULT, FORM
 from berth.api.inferenceservice import InferenceService
 from berth.api.output import write_generated
 from berth.api.trainingjob import TrainingJob
 
 HEADER: Final = "# Generated from operator/berth/api by `make crds`. Do not edit.\n"
-_DROPPED: Final = ("title", CODE_DEFAULT)
+_DROPPED: Final = ("title", "$defs")
+NOTES: Final = (CODE_DEFAULT, FORM)
+"""Keywords for people who read the reference; the API server would refuse them."""
 _INT32: Final = 2**31 - 1
 
 
@@ -47,29 +49,31 @@ class StructuralSchema(GenerateJsonSchema):
         return False
 
 
-def structural(model: type[BaseModel], *, defaults: bool = True) -> dict[str, Any]:
-    """The structural schema of ``model``; without ``defaults`` none is written, as befits a status."""
+def structural(model: type[BaseModel], *, without: Collection[str] = NOTES) -> dict[str, Any]:
+    """The structural schema of ``model`` ``without`` some keywords; a server can read it without :data:`NOTES`."""
     generated = model.model_json_schema(schema_generator=StructuralSchema, by_alias=True)
-    inlined = _inlined(generated, generated.get("$defs", {}), defaults)
+    inlined = _inlined(generated, generated.get("$defs", {}), without)
     assert isinstance(inlined, dict)
     return inlined
 
 
-def _inlined(node: object, definitions: Mapping[str, Any], defaults: bool) -> object:
+def _inlined(node: object, definitions: Mapping[str, Any], without: Collection[str]) -> object:
     """``node`` with references replaced by what they refer to; keywords beside a reference win."""
     if isinstance(node, list):
-        return [_inlined(item, definitions, defaults) for item in node]
+        return [_inlined(item, definitions, without) for item in node]
     if not isinstance(node, dict):
         return node
     if "$ref" in node:
         beside = {key: value for key, value in node.items() if key != "$ref"}
-        return _inlined({**definitions[node["$ref"].rsplit("/", 1)[1]], **beside}, definitions, defaults)
+        return _inlined({**definitions[node["$ref"].rsplit("/", 1)[1]], **beside}, definitions, without)
     kept: dict[str, object] = {}
     for key, value in node.items():
         if key == "properties":
-            kept[key] = {name: _inlined(field, definitions, defaults) for name, field in value.items()}
-        elif key not in ("$defs", *_DROPPED) and (defaults or key != "default"):
-            kept[key] = _inlined(value, definitions, defaults)
+            kept[key] = {name: _inlined(field, definitions, without) for name, field in value.items()}
+        elif key not in _DROPPED and key not in without:
+            kept[key] = _inlined(value, definitions, without)
+    if CODE_DEFAULT in node and CODE_DEFAULT in without:
+        kept["description"] = f"{kept['description']} Default: {node[CODE_DEFAULT]}."
     if kept.get("type") == "integer" and "format" not in kept:
         kept["format"] = "int32" if kept.get("maximum", 2**63) <= _INT32 else "int64"  # type: ignore[operator]
     return kept
@@ -105,17 +109,15 @@ class Definition:
         """Where the CRD is committed."""
         return f"{names.GROUP}_{self.names.plural}.yaml"
 
-    def schema(self) -> dict[str, Any]:
-        """The structural schema of the whole object."""
-        whole = structural(self.model)
-        status = structural(self.model.model_fields["status"].annotation.__args__[0], defaults=False)  # type: ignore[union-attr]
-        spec = whole["properties"]["spec"]
-        status["description"] = whole["properties"]["status"]["description"]
+    def schema(self, *, without: Collection[str] = NOTES) -> dict[str, Any]:
+        """The structural schema of the whole object; a status has no defaults, for it says what was found."""
+        whole = structural(self.model, without=without)
+        status = structural(self.model, without=(*without, "default"))["properties"]["status"]
         properties = {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
-            "spec": spec,
+            "spec": whole["properties"]["spec"],
             "status": status,
         }
         return {**whole, "properties": properties}

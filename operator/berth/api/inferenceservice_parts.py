@@ -37,6 +37,7 @@ ReplicasAboveZero = Annotated[int, Field(ge=1, le=MAX_REPLICAS)]
 StepSize = Annotated[
     int | str,
     int_or_string(
+        "step",
         Rule(
             "type(self) == int ? self >= 1 && self <= 10000 : self.matches('^[1-9][0-9]{0,3}%$')",
             "must be an integer or percent above zero, such as 4 or 50%; to stop scaling use mode: Manual",
@@ -47,6 +48,7 @@ StepSize = Annotated[
 RolloutPart = Annotated[
     int | str,
     int_or_string(
+        "part",
         Rule(
             "type(self) == int ? self >= 0 && self <= 10000 : self.matches('^(100|[0-9]{1,2})%$')",
             "must be an integer or a percent from 0% to 100%, such as 1 or 25%",
@@ -57,6 +59,7 @@ RolloutPart = Annotated[
 RolloutPartOrAuto = Annotated[
     int | str,
     int_or_string(
+        "part or Auto",
         Rule(
             "type(self) == int ? self >= 0 && self <= 10000 : self == 'Auto' || self.matches('^(100|[0-9]{1,2})%$')",
             "must be Auto, an integer or a percent from 0% to 100%, such as 1 or 25%",

@@ -123,6 +123,13 @@ _SIZED_BY_HAND: Final = (
     "has(self.accelerators) && has(self.accelerators.perReplica) && type(self.accelerators.perReplica) == int"
 )
 SPEC: Final = (
+    Rule(
+        "!has(self.spot) || !has(self.spot.onDemandFloor) || !has(self.scaling) || !has(self.scaling.maxReplicas)"
+        " || self.spot.onDemandFloor <= self.scaling.maxReplicas",
+        "must not exceed scaling.maxReplicas",
+        path=".spot.onDemandFloor",
+        says=formatted("must not exceed scaling.maxReplicas, which is %d", "self.scaling.maxReplicas"),
+    ),
     required(
         ".template",
         f"{_ENGINE} == 'Custom'",
