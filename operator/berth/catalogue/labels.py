@@ -24,16 +24,9 @@ from berth.values import CapacityType
 
 _KEY: Final = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _SECTIONS: Final = (
-    "sites",
-    "nvlinks",
-    "host",
-    "region",
-    "levelSets",
-    "capacityTypes",
-    "sharing",
-    "fabrics",
+    "sites", "nvlinks", "host", "region", "levelSets", "capacityTypes", "capacityWords", "sharing", "fabrics",
     "products",
-)
+)  # fmt: skip
 PROVENANCE: Final = ("source", "asOf")
 
 
@@ -84,6 +77,7 @@ def read_labels(section: Located) -> LabelTable:
         host=_framing(fields["host"], ""),
         level_sets=tuple(_level_set(name, value) for name, value in fields["levelSets"].entries().items()),
         capacity_type_labels=tuple(_capacity(name, value) for name, value in fields["capacityTypes"].entries().items()),
+        capacity_words=_meanings(fields["capacityWords"].fields(("values", *PROVENANCE))),
         sharing_labels=tuple(_sharing(value) for value in fields["sharing"].entries().values()),
         fabric_evidence=tuple(_fabric(value) for value in fields["fabrics"].entries().values()),
         product_labels=products["order"].texts(),
@@ -119,9 +113,13 @@ def _level(value: Located) -> TopologyLabel:
 def _capacity(label: str, value: Located) -> CapacityLabel:
     _check_key(label, value)
     fields = value.fields(("values", *PROVENANCE))
+    return CapacityLabel(label, _meanings(fields), *read_source(fields))
+
+
+def _meanings(fields: Mapping[str, Located]) -> Mapping[str, CapacityType]:
     kinds: tuple[CapacityType, ...] = get_args(CapacityType)
-    values = {text: meaning.one_of(kinds) for text, meaning in fields["values"].entries().items()}
-    return CapacityLabel(label, MappingProxyType(values), *read_source(fields))
+    read_source(fields)
+    return MappingProxyType({text: meaning.one_of(kinds) for text, meaning in fields["values"].entries().items()})
 
 
 def _sharing(value: Located) -> SharingLabel:

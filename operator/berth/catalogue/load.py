@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import cache, reduce
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Final, TypeVar, get_args
@@ -42,9 +42,13 @@ def load(overlays: Sequence[tuple[str, str]] = ()) -> Catalogue:
     Raises:
         ConfigProblem: an overlay cannot be used; names source, line and field.
     """
+    return build([*_own(), *(parse(source, text) for source, text in overlays)])
+
+
+@cache
+def _own() -> tuple[Located, ...]:
     data = files("berth.catalogue") / "data"
-    own = [parse(name, (data / name).read_text(encoding="utf-8")) for name in FILES]
-    return build([*own, *(parse(source, text) for source, text in overlays)])
+    return tuple(parse(name, (data / name).read_text(encoding="utf-8")) for name in FILES)
 
 
 def build(documents: Sequence[Located]) -> Catalogue:
@@ -53,6 +57,8 @@ def build(documents: Sequence[Located]) -> Catalogue:
         for key, value in document.entries().items():
             if key not in SECTIONS:
                 raise value.problem(f"is not a section{suggestion(key, SECTIONS)}")
+            if value.content is None:
+                raise value.problem("cannot be removed, only its entries can")
     sections = reduce(_lay, documents, Located({}, "", 0, "")).entries()
     missing = [name for name in SECTIONS if name not in sections]
     if missing:

@@ -155,6 +155,7 @@ class LabelTable:
     host: TopologyLabel
     level_sets: tuple[LevelSet, ...]
     capacity_type_labels: tuple[CapacityLabel, ...]
+    capacity_words: Mapping[str, CapacityType]
     sharing_labels: tuple[SharingLabel, ...]
     fabric_evidence: tuple[FabricEvidence, ...]
     product_labels: tuple[str, ...]
@@ -197,16 +198,12 @@ class LabelTable:
         return None
 
     def capacity_type_by(self, label: str, labels: Mapping[str, str]) -> CapacityType | None:
-        """The same by the one label that a pool names; values of an unknown label are read as any known label's."""
+        """The same by the one label that a pool names; an unknown label is read by the usual words."""
         value = labels.get(label)
         if value is None:
             return None
-        own = [entry for entry in self.capacity_type_labels if entry.label == label]
-        for entry in own or self.capacity_type_labels:
-            kind = entry.read(value) or entry.read(value.lower())
-            if kind is not None:
-                return kind
-        return None
+        known = next((entry for entry in self.capacity_type_labels if entry.label == label), None)
+        return known.read(value) if known is not None else self.capacity_words.get(value.lower())
 
     def sharing(self, labels: Mapping[str, str]) -> str | None:
         """Why the node's "devices" are parts of one device, not to be counted for gangs; ``None`` where whole."""
