@@ -19,6 +19,7 @@ from berth.values import ConfigProblem, ValueProblem, parse_count, parse_quantit
 
 T = TypeVar("T", bound=str)
 MAX_DEPTH: Final = 16
+MOST_USD: Final = 10**9
 _NULL: Final = "tag:yaml.org,2002:null"
 
 
@@ -61,7 +62,7 @@ class Located:
             amount = Decimal(text)
         except InvalidOperation:
             amount = Decimal("NaN")
-        if not amount.is_finite() or amount < 0:
+        if not amount.is_finite() or not 0 <= amount < MOST_USD:
             raise self.problem(f"{text!r} is not an amount; write for example 7.91")
         return amount
 
@@ -150,20 +151,28 @@ def parse(source: str, text: str) -> Located:
     Raises:
         ConfigProblem: not YAML, more than one document, an alias, a repeated key, or nested too deeply.
     """
-    loader = _Loader(text)
     try:
-        node = loader.get_single_node()
+        node = _compose(text)
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         message = problem.problem or problem.context or "is not YAML"
         raise ConfigProblem(message, source=source, line=mark.line + 1 if mark else 0) from problem
-    except (yaml.YAMLError, RecursionError) as problem:
-        raise ConfigProblem(f"is not YAML: {type(problem).__name__}", source=source) from problem
-    finally:
-        loader.dispose()
+    except yaml.reader.ReaderError as problem:
+        line = text.count("\n", 0, problem.position) + 1
+        raise ConfigProblem("holds a character that YAML does not allow", source=source, line=line) from problem
+    except RecursionError as problem:
+        raise ConfigProblem("is nested too deeply", source=source) from problem
     if node is None:
         return Located({}, source, 0, "")
     return _locate(node, source, "", 0)
+
+
+def _compose(text: str) -> yaml.Node | None:
+    loader = _Loader(text)
+    try:
+        return loader.get_single_node()
+    finally:
+        loader.dispose()
 
 
 def _locate(node: yaml.Node, source: str, field: str, depth: int) -> Located:

@@ -6,6 +6,7 @@ import ast
 import re
 from decimal import Decimal
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -137,6 +138,15 @@ def test_the_page_shows_the_data():
     page = (ROOT / "docs" / "catalogue.md").read_text(encoding="utf-8")
     assert all(f"<!-- {name} -->" in page for name in TABLES)
     assert render(page, CATALOGUE) == page, "run python -m berth.catalogue.page docs/catalogue.md"
+
+
+def test_the_overlays_on_the_page_load():
+    page = (ROOT / "docs" / "catalogue.md").read_text(encoding="utf-8")
+    texts = [dedent(text) for text in re.findall(r"^ *```yaml\n(.*?)^ *```", page, re.DOTALL | re.MULTILINE)]
+    assert len(texts) == 2
+    catalogue = load([("page", text) for text in texts])
+    assert catalogue.labels.capacity_type({"example.com/paid-as": "auction"}) == "Spot"
+    assert "B200" in catalogue.accelerators
 
 
 def _decisions(tree: ast.AST) -> list[ast.AST]:

@@ -7,6 +7,8 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from berth.catalogue.load import load
 from berth.catalogue.overlay import LiveCatalogue, OverlayFiles
@@ -128,6 +130,11 @@ def test_an_empty_overlay_changes_nothing():
         ("accelerators:\n  H200: {memory: 141G\n", "site.yaml:3: expected ',' or '}', but got '<stream end>'"),
         ("accelerators:\n  H200: &h {memory: 141G}\n  B200: *h\n",
          "site.yaml:3: aliases are not allowed; write the value out"),
+        ("accelerators:\n  H200: {notes: 'a\0b'}\n", "site.yaml:2: holds a character that YAML does not allow"),
+        ("accelerators:\n  ? [a]\n  : b\n", "site.yaml:2: accelerators: a key must be a text"),
+        ("accelerators:\n  <<: {}\n",
+         "site.yaml:2: accelerators.<<: is not a name: letters, digits, - and ., at most 63"),
+        ("accelerators: {H200: 5}\n", "site.yaml:1: accelerators.H200: must be a mapping"),
         ("labels:\n  levelSets:\n    Ours:\n      levels: [{name: a, label: x/a}, {name: a, label: x/b}]\n"
          "      source: x\n      asOf: 2026-12-01\n",
          "site.yaml:4: labels.levelSets.Ours.levels: two levels have the same name"),
@@ -152,6 +159,35 @@ def test_a_deep_document_is_refused_and_does_not_crash():
     )
     with pytest.raises(ConfigProblem):
         load([("site.yaml", "[" * 100_000)])
+
+
+PIECES = st.recursive(
+    st.sampled_from(
+        ["null", "5", "-1", "1e400", "true", "H200", "Training", "141G", "'*'", "2026-12-01", "&a x", "*a", "!!x y"]
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(lambda items: f"[{', '.join(items)}]"),
+        st.dictionaries(
+            st.sampled_from(
+                ["H200", "memory", "products", "levels", "source", "asOf", "match", "label", "values", "kind", "x"]
+            ),
+            inner,
+            max_size=4,
+        ).map(lambda items: "{" + ", ".join(f"{key}: {value}" for key, value in items.items()) + "}"),
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(["accelerators", "fabrics", "storage", "redundancy", "labels"]), PIECES)
+def test_whatever_an_overlay_says_it_loads_or_is_refused_with_its_place(section: str, value: str):
+    found = None
+    try:
+        load([("site.yaml", f"{section}: {value}\n")])
+    except ConfigProblem as problem:
+        found = problem
+    assert found is None or (found.source and found.line)
 
 
 def test_files_are_read_by_name_and_only_when_they_changed(tmp_path: Path):
