@@ -94,6 +94,7 @@ async def operate(options: dict[str, object]) -> None:
 
 
 async def _run(app: App, election: Election, stop: asyncio.Event) -> None:
+    """Until ``stop``, or until kopf, which takes over the signal handlers, ends for one."""
     registry = shell.build_registry(lambda: app.client.transport.connection, app.wake)
     tasks = {
         asyncio.create_task(app.keep_warm(), name="caches"),
@@ -110,7 +111,7 @@ async def _run(app: App, election: Election, stop: asyncio.Event) -> None:
     for task in done - {stopping}:
         with contextlib.suppress(asyncio.CancelledError):
             task.result()
-        if not task.cancelled():
+        if task.get_name() != "kopf" and not task.cancelled():
             raise BerthError(f"the task {task.get_name()} ended by itself")
 
 

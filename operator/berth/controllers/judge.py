@@ -80,15 +80,7 @@ class Judge:
         return await self._ask(view)
 
     async def _ask(self, view: JobView) -> Rejection | None:
-        plan = probe_plan(view, self._settings, self._observer.fleet)
-        body = probe_pod(plan)
-        body["metadata"].pop("ownerReferences", None)
-        body["metadata"]["name"] = "berth-check"
-        body["metadata"]["labels"] = {
-            key: value for key, value in body["metadata"]["labels"].items() if not key.startswith("berth.dev/")
-        }
-        for container in body["spec"]["containers"][:1]:
-            container["env"] = [entry for entry in container["env"] if not str(entry["name"]).startswith("BERTH_")]
+        body = probe_pod(probe_plan(view, self._settings, self._observer.fleet))
         key = (view.key[0], crc32(msgspec.json.encode(body)))
         now = self._clock()
         known = self._opinions.get(key)

@@ -78,12 +78,15 @@ def pods(plan: GangPlan, ranks: Sequence[int]) -> list[Json]:
 
 
 def probe_pod(plan: GangPlan) -> Json:
-    """One pod of the gang without a pin, for a server dry run: quota, Pod Security and the template itself speak."""
-    base = _spec(plan)
-    body = _pod(plan, base, 0)
-    body["spec"] = {key: value for key, value in base.items() if key != "schedulingGroup"}
-    body["metadata"]["name"] = f"{plan.name}-check"
-    return body
+    """One pod of the template for a server dry run: quota, Pod Security and the template itself speak.
+
+    It names no job, no rank and no node, so that jobs with equal templates ask with equal bodies.
+    """
+    metadata = plan.template.get("metadata") or {}
+    kept = {key: dict(metadata[key]) for key in ("labels", "annotations") if metadata.get(key)}
+    spec = {key: value for key, value in _spec(plan).items() if key != "schedulingGroup"}
+    meta = {"name": "berth-check", "namespace": plan.namespace, **kept}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
 def service(plan: GangPlan) -> Json:
