@@ -51,7 +51,7 @@ class Compact(Mapping[str, V], Generic[V]):
             return self._values == other._values
         if not isinstance(other, Mapping) or len(other) != len(self._values):
             return False
-        return all(other.get(key) == self._values[place] for key, place in self._places.items())
+        return self.plain() == (other.plain() if isinstance(other, Compact) else other)
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -1,8 +1,9 @@
 """Pools for nodes that no AcceleratorPool selects.
 
 A cluster should be usable before anybody has described it. Nodes whose labels name a known accelerator form pools of
-what makes them interchangeable: the accelerator, the fabric and how they are paid for. The name follows from these
-alone, so that it is the same after every restart; the topology levels are those that occur among the pool's nodes.
+what makes them interchangeable: the accelerator, the fabric and whether they are spot or reserved. The name follows
+from these alone, so that it is the same after every restart and in whatever order nodes are seen; the topology levels
+are those that occur among the pool's nodes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Final, TypeVar
 from zlib import crc32
 
@@ -22,8 +24,11 @@ from berth.values import CapacityType, Resources
 
 K = TypeVar("K")
 
-_USUAL: Final = ("", "OnDemand")
+Kind = tuple[str, str, CapacityType | None]
+"""Accelerator, fabric kind or "", Spot or Reserved or ``None``: what a pool is named after."""
+
 _NO_FABRIC: Final = FabricFacts("")
+_PAID: Final[tuple[CapacityType | None, ...]] = (None, "Spot", "Reserved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +37,20 @@ class _Membership:
 
     pool: str
     fabric: FabricFacts
+    capacity_type: CapacityType | None
     labels: frozenset[str]
 
 
 @dataclass(slots=True)
 class _Group:
     accelerator: Accelerator
-    fabric_kind: str
-    capacity_type: CapacityType | None
     fabrics: Counter[FabricFacts] = field(default_factory=Counter)
+    capacity_types: Counter[CapacityType | None] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
+
+    def distinct(self) -> tuple[int, int, int]:
+        """Changes exactly when what the pool is may have changed, as nodes come or go one at a time."""
+        return len(self.fabrics), len(self.capacity_types), len(self.labels)
 
 
 class Discovery:
@@ -50,10 +59,9 @@ class Discovery:
     def __init__(self, catalogue: Catalogue, taken: Collection[str] = ()) -> None:
         self.specs: dict[str, PoolSpec] = {}
         self.changed: set[str] = set()
-        self._catalogue, self._taken = catalogue, frozenset(taken)
+        self._catalogue = catalogue
         self._topology_labels = topology_labels(catalogue.labels)
-        self._kinds = {slug(name): name for name in catalogue.fabrics}
-        self._ambiguous = Counter(slug(name) for name in catalogue.accelerators)
+        self._names = pool_names(catalogue, taken)
         self._groups: dict[str, _Group] = {}
         self._of: dict[str, _Membership] = {}
         self._alike: dict[_Membership, _Membership] = {}
@@ -64,13 +72,15 @@ class Discovery:
         accelerator = self._catalogue.identify(labels)
         if accelerator is None or not accelerator.pool_roles:
             return None
-        fabric = self._fabric(labels, allocatable)
-        capacity_type = self._catalogue.labels.capacity_type(labels)
-        pool = self._name(accelerator, fabric.kind, capacity_type)
-        group = self._groups.get(pool)
-        if group is None:
-            group = self._groups[pool] = _Group(accelerator, fabric.kind, capacity_type)
-        found = _Membership(pool, fabric, self._topology_labels & self._catalogue.labels.occurring(labels))
+        table = self._catalogue.labels
+        fabric = table.fabric(labels, allocatable) or _NO_FABRIC
+        if fabric.kind not in self._catalogue.fabrics:
+            fabric = _NO_FABRIC
+        paid = table.capacity_type(labels)
+        pool = self._names[accelerator.name, fabric.kind, paid if paid in _PAID else None]
+        found = _Membership(pool, fabric, paid, self._topology_labels & table.occurring(labels))
+        if pool not in self._groups:
+            self._groups[pool] = _Group(accelerator)
         self._count(found, 1)
         self._of[node] = self._alike.setdefault(found, found)
         return pool
@@ -83,45 +93,32 @@ class Discovery:
 
     def _count(self, found: _Membership, step: int) -> None:
         group = self._groups[found.pool]
-        before = (len(group.fabrics), len(group.labels))
+        before = group.distinct()
         _step(group.fabrics, found.fabric, step)
+        _step(group.capacity_types, found.capacity_type, step)
         for label in found.labels:
             _step(group.labels, label, step)
-        if before != (len(group.fabrics), len(group.labels)):
-            self.changed.add(found.pool)
-            if group.fabrics:
-                self.specs[found.pool] = self._spec(found.pool, group)
-            else:
-                del self._groups[found.pool], self.specs[found.pool]
+        if before == group.distinct():
+            return
+        self.changed.add(found.pool)
+        if group.fabrics:
+            self.specs[found.pool] = self._spec(found.pool, group)
+        else:
+            del self._groups[found.pool], self.specs[found.pool]
 
     def _spec(self, name: str, group: _Group) -> PoolSpec:
         levels = self._catalogue.labels.levels(group.labels)
+        agreed = next(iter(group.capacity_types)) if len(group.capacity_types) == 1 else None
         return PoolSpec(
             name=name,
             selector=(),
             accelerator=group.accelerator.name,
             roles=group.accelerator.pool_roles,
             levels=tuple(Level(level.name, level.label, level.role) for level in levels),
-            capacity_type=group.capacity_type,
-            fabric=_weakest(group.fabric_kind, group.fabrics),
+            capacity_type=agreed,
+            fabric=_weakest(group.fabrics),
             discovered=True,
         )
-
-    def _fabric(self, labels: Mapping[str, str], allocatable: Resources) -> FabricFacts:
-        facts = self._catalogue.labels.fabric(labels, allocatable)
-        if facts is None:
-            return _NO_FABRIC
-        return FabricFacts(self._kinds.get(slug(facts.kind), slug(facts.kind)), facts.gbps, facts.rails)
-
-    def _name(self, accelerator: Accelerator, fabric: str, capacity_type: CapacityType | None) -> str:
-        own = slug(accelerator.name)
-        if self._ambiguous[own] > 1:
-            own = f"{own}-{crc32(accelerator.name.encode()):08x}"
-        paid = "" if (capacity_type or "") in _USUAL else slug(capacity_type or "")
-        name = "-".join(part for part in (own, slug(fabric), paid) if part)
-        while name in self._taken:
-            name += "-discovered"
-        return name
 
 
 def topology_labels(table: LabelTable) -> frozenset[str]:
@@ -130,8 +127,25 @@ def topology_labels(table: LabelTable) -> frozenset[str]:
     return frozenset(level.label for level in (*table.sites, *inner, *table.nvlinks))
 
 
+def pool_names(catalogue: Catalogue, taken: Collection[str] = ()) -> dict[Kind, str]:
+    """A DNS label for every kind of pool there can be, such as ``h100-infiniband-spot``; no two alike, none ``taken``.
+
+    Where two kinds would read the same, both carry a checksum of what they are.
+    """
+    kinds: list[Kind] = list(product(catalogue.accelerators, ("", *catalogue.fabrics), _PAID))
+    plain = {kind: slug(" ".join(part for part in kind if part)) for kind in kinds}
+    alike = Counter(plain.values())
+    names: dict[Kind, str] = {}
+    for kind, text in plain.items():
+        name = text if alike[text] == 1 else f"{text}-{crc32(repr(kind).encode()):08x}"
+        while name in taken:
+            name += "-discovered"
+        names[kind] = name
+    return names
+
+
 def slug(text: str) -> str:
-    """``text`` as a part of a DNS label: lower-case letters, digits and single dashes."""
+    """``text`` as a DNS label: lower-case letters, digits and single dashes."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
@@ -141,9 +155,9 @@ def _step(counter: Counter[K], key: K, step: int) -> None:
         del counter[key]
 
 
-def _weakest(kind: str, fabrics: Iterable[FabricFacts]) -> Fabric | None:
+def _weakest(fabrics: Iterable[FabricFacts]) -> Fabric | None:
     """What every node of the pool has of its fabric, for a gang may land on any of them."""
-    if not kind:
+    known = list(fabrics)
+    if not known[0].kind:
         return None
-    speeds, rails = zip(*((facts.gbps, facts.rails) for facts in fabrics), strict=True)
-    return Fabric(kind, gbps=min(speeds), rails=max(1, min(rails)))
+    return Fabric(known[0].kind, gbps=min(facts.gbps for facts in known), rails=max(1, min(f.rails for f in known)))

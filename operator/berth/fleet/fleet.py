@@ -66,13 +66,21 @@ class Fleet:
     def set_node(self, facts: NodeFacts) -> bool:
         """Take in a node as it is now. Returns whether anything is different from before."""
         before = self._nodes.get(facts.name)
-        if before is not None and before == facts:
-            return False
-        same_labels = before is not None and before.labels == facts.labels
-        labels = before.labels if before is not None and same_labels else self._labels.pack(facts.labels)
-        kept = replace(facts, labels=labels, allocatable=self._amounts.pack(facts.allocatable))
+        if before is None:
+            kept = replace(
+                facts, labels=self._labels.pack(facts.labels), allocatable=self._amounts.pack(facts.allocatable)
+            )
+        else:
+            # Equal parts stay the same objects, by which everything below sees at once what is new.
+            labels = before.labels if before.labels == facts.labels else self._labels.pack(facts.labels)
+            room = (
+                before.allocatable if before.allocatable == facts.allocatable else self._amounts.pack(facts.allocatable)
+            )
+            kept = replace(facts, labels=labels, allocatable=room)
+            if kept == before:
+                return False
         self._nodes[facts.name] = kept
-        if before is None or not same_labels or before.allocatable != facts.allocatable:
+        if before is None or before.labels is not kept.labels or before.allocatable is not kept.allocatable:
             self._assign(facts)
         if (pool := self.pool_of(facts.name)) is not None:
             pool.put(kept)

@@ -120,7 +120,7 @@ class Pool(Rows):
         if resource == PODS:
             return self.free_pods.astype(np.int64)
         if resource not in self._extra:
-            column = self._extra[resource] = np.zeros(len(self), np.int64)
+            column = self._extra[resource] = np.zeros(self._room, np.int64)
             for row, facts in enumerate(self._facts):
                 if facts is not None:
                     held = sum(_amount(claim.amounts, resource) for claim in self._claims_on(facts.name))

@@ -58,6 +58,7 @@ class Rows:
         self._holes: list[int] = []
         self._full: dict[str, NDArray[Any]] = {name: np.zeros(0, kind) for name, kind in self.COLUMNS.items()}
         self._extra: dict[str, Ints64] = {}
+        self._room = 0
         self._show()
 
     def __len__(self) -> int:
@@ -77,10 +78,8 @@ class Rows:
         else:
             row = len(self.names)
             self.names.append(name)
-            for column, array in self._full.items():
-                self._full[column] = grown(array, row + 1, 0)
-            for resource, amounts in self._extra.items():
-                self._extra[resource] = grown(amounts, row + 1, 0)
+            if row == self._room:
+                self._grow()
             self._show()
         self.row[name] = row
         return row
@@ -93,6 +92,13 @@ class Rows:
         for array in (*self._full.values(), *self._extra.values()):
             array[row] = 0
         return row
+
+    def _grow(self) -> None:
+        self._room = max(16, 2 * self._room)
+        for column, array in self._full.items():
+            self._full[column] = grown(array, self._room, 0)
+        for resource, amounts in self._extra.items():
+            self._extra[resource] = grown(amounts, self._room, 0)
 
     def _show(self) -> None:
         for column, array in self._full.items():
