@@ -169,7 +169,7 @@ class PodSpec(Wire, frozen=True):
     """The parts of a pod's spec that decide where it is and what it holds."""
 
     node_name: str = ""
-    containers: tuple[Container, ...] = ()
+    containers: tuple[Container, ...] | None = ()  # null in bookmarks
     init_containers: tuple[Container, ...] = ()
     resources: ResourceNeeds | None = None  # of the pod as a whole, where the cluster has pod-level resources
     overhead: dict[str, str] = {}

@@ -179,7 +179,7 @@ def pod_needs(pod: wire.Pod) -> dict[str, int]:
     KEP-753: an init container runs beside the sidecars that stand before it.
     """
     total: dict[str, int] = {}
-    for container in pod.spec.containers:
+    for container in pod.spec.containers or ():
         _add(total, container.resources)
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
