@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -113,8 +113,18 @@ class Observer:
         caches.priority_classes.subscribe(self._on_priority_class)
 
     def workers(self, uid: str) -> list[Worker]:
-        """The pods of a job, of every attempt, by attempt and rank."""
-        return sorted(self._workers.get(uid, {}).values(), key=lambda worker: (worker.attempt, worker.rank))
+        """The pods of a job, of every attempt, by attempt and rank; one that is not bound yet is where it is pinned."""
+        found = sorted(self._workers.get(uid, {}).values(), key=lambda worker: (worker.attempt, worker.rank))
+        view = self.views.get(uid)
+        if view is None or view.state.placement is None or all(worker.bound for worker in found):
+            return found
+        attempt, nodes = view.state.placement_attempt, view.state.placement.nodes
+        return [
+            replace(worker, node=nodes[worker.rank])
+            if not worker.bound and worker.attempt == attempt and worker.rank < len(nodes)
+            else worker
+            for worker in found
+        ]
 
     def node_states(self, view: JobView, workers: list[Worker]) -> dict[str, NodeState]:
         """The state of every node that the job's pods or its placement name."""
