@@ -52,15 +52,13 @@ lint: $(READY) fresh ## Style, types, layers, generated files, chart
 	"$$($(PY) -c 'from berth.devcluster import tools; print(tools.helm())')" lint --strict --quiet charts/berth
 
 crds: $(READY) ## Write what is generated: definitions, reference, the chart's roles and table of values
-	$(PY) -m berth.api.crd --out crds
-	$(PY) -m berth.api.reference --out docs/reference
-	mkdir -p charts/berth/files/crds && cp crds/*.yaml charts/berth/files/crds/
+	$(PY) -m berth.api.generate
+	rm -rf charts/berth/files/crds && cp -r crds charts/berth/files/crds
 	$(PY) -m berth.controllers.permissions --out charts/berth/templates/rbac.generated.yaml
 	$(PY) charts/readme.py charts/berth
 
 fresh: $(READY) # Fails when something generated is not what `make crds` would write.
-	$(PY) -m berth.api.crd --out crds --check
-	$(PY) -m berth.api.reference --out docs/reference --check
+	$(PY) -m berth.api.generate --check
 	@diff -r crds charts/berth/files/crds || { echo "charts/berth/files/crds is not crds/; run: make crds" >&2; exit 1; }
 	$(PY) -m berth.controllers.permissions --check --out charts/berth/templates/rbac.generated.yaml
 	$(PY) charts/readme.py --check charts/berth

@@ -6,6 +6,7 @@ A control plane of its own, without nodes: installing and uninstalling concern e
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,17 +20,17 @@ import yaml
 from charts.berth.files import selftest
 
 from berth.controllers.permissions import PERMISSIONS
-from berth.devcluster import kubeconfig, tools
+from berth.devcluster import tools
 from berth.devcluster.api import Api, Json
 from berth.devcluster.binaries import Binaries
 from berth.devcluster.cluster import DevCluster
+from berth.devcluster.operator import CHART, install_chart, start_operator, write_kubeconfig
+from berth.devcluster.operator import OPERATOR_NAMESPACE as NAMESPACE
 from berth.devcluster.process import wait_until
 
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).resolve().parents[2]
-CHART = ROOT / "charts" / "berth"
-NAMESPACE = "berth-system"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 
@@ -46,31 +47,16 @@ class Release:
     def api(self) -> Api:
         return self.cluster.api()
 
-    def helm(self, *arguments: str) -> str:
-        command: list[str | Path] = [
-            tools.helm(),
-            "--kubeconfig",
-            self.cluster.kubeconfig,
-            "--namespace",
-            NAMESPACE,
-            *arguments,
-        ]
+    def install(self, **values: str) -> None:
+        install_chart(self.cluster, {"replicaCount": "0", **values})
+
+    def helm(self, *arguments: str) -> None:
+        command: list[str | Path] = [tools.helm(), "--kubeconfig", self.cluster.kubeconfig, "-n", NAMESPACE, *arguments]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         assert result.returncode == 0, f"helm {' '.join(arguments)}\n{result.stdout}{result.stderr}"
-        return result.stdout
-
-    def install(self, *settings: str) -> str:
-        options = [part for setting in ("replicaCount=0", *settings) for part in ("--set", setting)]
-        return self.helm("upgrade", "--install", "berth", str(CHART), "--create-namespace", "--wait", *options)
-
-    def token(self, account: str) -> str:
-        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
-        return str(self.api.post(path, {"spec": {"expirationSeconds": 3600}})["status"]["token"])
 
     def as_account(self, account: str) -> Api:
-        path = self.cluster.dir / f"{account}.kubeconfig"
-        kubeconfig.write(path, self.cluster.server, self.cluster.ca, {"token": self.token(account)})
-        return Api.from_kubeconfig(path)
+        return Api.from_kubeconfig(write_kubeconfig(self.cluster, self.cluster.dir / f"{account}.kubeconfig", account))
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +119,7 @@ def test_the_api_server_knows_every_field_of_every_object(release: Release, sett
 
 
 def test_an_upgrade_takes_new_values(release: Release) -> None:
-    release.install("operator.qps=50")
+    release.install(**{"operator.qps": "50"})
     deployment = release.api.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/berth")
     assert "--qps=50" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
 
@@ -223,17 +209,27 @@ def test_only_the_operators_own_lease_is_open_to_it(release: Release, name: str,
 
 
 @pytest.mark.usefixtures("selftest_access")
-def test_the_self_test_finds_the_contract_with_its_own_account(
+def test_the_self_test_passes_with_its_own_account_and_a_running_operator(
     release: Release, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "token").write_text(release.token("berth-selftest"))
+    config = yaml.safe_load(write_kubeconfig(release.cluster, tmp_path / "kubeconfig", "berth-selftest").read_text())
+    (tmp_path / "token").write_text(config["users"][0]["user"]["token"])
     (tmp_path / "ca.crt").write_bytes(release.cluster.ca)
-    nobody = "http://127.0.0.1:1"
-    selftest.main([
-        "--api-server", release.cluster.server, "--token-file", str(tmp_path / "token"),
-        "--ca-file", str(tmp_path / "ca.crt"), "--namespace", NAMESPACE, "--health", nobody, "--metrics", nobody,
-    ])  # fmt: skip
-    assert "ok   TrainingJob" in capsys.readouterr().out
+    operator = start_operator(release.cluster)
+    try:
+        here = f"http://127.0.0.1:{operator.health_port}"
+        failed = selftest.main([
+            "--api-server", release.cluster.server, "--token-file", str(tmp_path / "token"),
+            "--ca-file", str(tmp_path / "ca.crt"), "--namespace", NAMESPACE, "--health", here, "--metrics", here,
+        ])  # fmt: skip
+        assert not failed, capsys.readouterr().out
+        exposed = set(re.findall(r"^# HELP (\w+)", selftest.call(f"{here}/metrics")[1], re.M))
+    finally:
+        operator.stop()
+    (rules,) = (each for each in manifests("metrics.prometheusRule.enabled=true") if each["kind"] == "PrometheusRule")
+    asked = set(re.findall(r"\bberth_\w+", " ".join(rule["expr"] for rule in rules["spec"]["groups"][0]["rules"])))
+    assert asked
+    assert asked <= exposed
 
 
 @pytest.mark.usefixtures("research")

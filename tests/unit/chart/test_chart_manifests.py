@@ -6,6 +6,8 @@ import pytest
 import yaml
 from tests.unit.chart.rendered import CHART, CRDS, EVERYTHING, Manifest, of_kind, only, pod_specs, render, text
 
+from berth.main import main as operate
+
 VARIANTS = pytest.mark.parametrize("settings", [(), EVERYTHING, ("replicaCount=0",)], ids=["default", "all", "none"])
 
 
@@ -127,12 +129,21 @@ def test_probes_ask_the_health_port() -> None:
         (("operator.nativeGangs=false",), "--native-gangs=off"),
         (("operator.leaseName=mine",), "--lease-name=mine"),
         (("metrics.port=9090",), "--metrics-port=9090"),
-        (("operator.extraArgs[0]=--kubeconfig=/x",), "--kubeconfig=/x"),
+        (("operator.logLevel=DEBUG",), "--log-level=DEBUG"),
+        (("operator.extraArgs[0]=--identity=me",), "--identity=me"),
         (("catalogue.existingConfigMap=ours",), "--catalogue-overlay=/etc/berth/catalogue"),
     ],
 )
 def test_values_become_arguments(settings: tuple[str, ...], argument: str) -> None:
     assert argument in container(*settings)["args"]
+
+
+@VARIANTS
+def test_the_operator_understands_its_arguments(settings: tuple[str, ...]) -> None:
+    arguments = container(*settings)["args"]
+    options = operate.make_context("berth", list(arguments)).params
+    assert options["lease_name"] == "berth"
+    assert options["log_format"] == "json"
 
 
 def test_the_pod_knows_its_name_and_namespace() -> None:

@@ -22,7 +22,7 @@ class Answers:
     good: tuple[int, str] = (201, "{}")
     bad: tuple[int, str] = (422, REFUSAL)
     ready: tuple[int, str] = (200, "ok")
-    metrics: tuple[int, str] = (200, "# HELP berth_leader ...\nberth_leader 1\n")
+    metrics: tuple[int, str] = (200, "# HELP berth_leading Whether this replica leads.\nberth_leading 1.0\n")
     url: str = ""
     seen: list[str] = field(default_factory=list)
 
