@@ -109,7 +109,8 @@ class DevCluster:
 
     def down(self, *, keep_files: bool = False) -> None:
         """Stop every component, last started first, and remove the cluster's folder unless ``keep_files``."""
-        for name in reversed(START_ORDER):
+        guests = [name for name in self.processes if name not in START_ORDER]
+        for name in (*guests, *reversed(START_ORDER)):
             if name in self.processes:
                 self.processes[name].stop(_STOP_SECONDS)
         if self.engine == "kind" and self.kubeconfig.exists():
@@ -169,6 +170,11 @@ class DevCluster:
     def spawn(self, name: str, command: list[str]) -> None:
         """Start one component and write it down."""
         self.processes[name] = Process.spawn(name, command, self.logs / f"{name}.log")
+        self._save()
+
+    def adopt(self, process: Process) -> None:
+        """Write down a process that is to end with the cluster, such as an operator left running."""
+        self.processes[process.name] = process
         self._save()
 
     def wait_for(self, what: str, condition: Callable[[], bool], seconds: float = _READY_SECONDS) -> None:
