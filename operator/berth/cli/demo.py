@@ -151,7 +151,7 @@ def refuse(scene: Scene) -> None:
 def make_wait(scene: Scene) -> None:
     """A gang that does not fit says why, and what would change it."""
     scene.api.post(JOBS, WAITING)
-    status = scene.wait("mixtral", "an explanation", lambda found: "fit" in (found.get("message") or ""))
+    status = scene.wait("mixtral", "an explanation", lambda found: "apacity" in (found.get("message") or ""))
     scene.story.tell(f"mixtral: {status['phase']}: {status['message']}")
 
 
