@@ -39,7 +39,8 @@ class Cache(Store[T], Generic[T]):
     """All objects of ``kind`` in ``namespace`` (or everywhere) that match the selectors.
 
     Run :meth:`run` as a task for as long as the cache is needed. ``synced`` is set after the first complete list and
-    stays set. Counters for metrics: ``events``, ``relists``, ``reconnects``; ``last_error`` is None while all is well.
+    stays set. Counters for metrics: ``events``, ``relists``, ``reconnects``; ``last_error`` is None as soon as the
+    watch has brought something after it.
     """
 
     def __init__(
@@ -133,18 +134,21 @@ class Cache(Store[T], Generic[T]):
                 self._take(event)
 
     def _take(self, event: WatchEvent[T]) -> None:
+        version = event.object.metadata.version
+        if version < self.version:
+            raise Expired(410, "Rewound", f"version {version} came after {self.version}")
         if event.type == "DELETED":
             self.remove(event.object)
         elif event.type != "BOOKMARK":
             self.observe(event.object)
         self.events += 1
         self._resume = event.object.metadata.resource_version
-        self.version = event.object.metadata.version
+        self.version = version
         self._backoff = _FIRST_BACKOFF
+        self.last_error = None
 
     def _sign_of_life(self) -> None:
         self._alive = self._clock.now()
-        self.last_error = None
 
     def _forget_versions(self) -> None:
         """The server's history was replaced by an older one (a restored backup): what we know compares with nothing."""

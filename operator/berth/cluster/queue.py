@@ -36,6 +36,13 @@ class _Entry:
     since: float
 
 
+@dataclass(slots=True)
+class _Plan:
+    due: float
+    order: int
+    priority: int
+
+
 class WorkQueue(Generic[K]):
     """A queue of keys for the tasks of one event loop; delays are seconds, a larger priority is more urgent."""
 
@@ -47,7 +54,7 @@ class WorkQueue(Generic[K]):
         self._heap: list[tuple[int, int, K]] = []  # (-priority, order, key); entries that _waiting disowns are skipped
         self._working: set[K] = set()
         self._again: dict[K, int] = {}  # added while worked on -> priority
-        self._planned: dict[K, tuple[float, int]] = {}  # key -> (due, priority)
+        self._planned: dict[K, _Plan] = {}
         self._plan: list[tuple[float, int, K]] = []  # (due, order, key); entries that _planned disowns are skipped
         self._failures: dict[K, int] = {}
         self._idle: deque[asyncio.Future[None]] = deque()
@@ -108,14 +115,13 @@ class WorkQueue(Generic[K]):
         due = self._clock.now() + delay
         known = self._planned.get(key)
         if known is not None:
-            priority = max(priority, known[1])
-            if known[0] <= due:
-                self._planned[key] = (known[0], priority)
+            priority = known.priority = max(priority, known.priority)
+            if known.due <= due:
                 return
-        self._planned[key] = (due, priority)
-        heapq.heappush(self._plan, (due, self._next(), key))
+        plan = self._planned[key] = _Plan(due, self._next(), priority)
+        heapq.heappush(self._plan, (due, plan.order, key))
         if len(self._plan) > 2 * len(self._planned) + 64:
-            self._plan = [plan for plan in self._plan if self._planned.get(plan[2], (None,))[0] == plan[0]]
+            self._plan = [each for each in self._plan if self._stands(each)]
             heapq.heapify(self._plan)
         self._set_alarm()
 
@@ -188,7 +194,7 @@ class WorkQueue(Generic[K]):
 
     def _set_alarm(self) -> None:
         """Have :meth:`_ring` called when the earliest plan is due."""
-        while self._plan and self._planned.get(self._plan[0][2], (None,))[0] != self._plan[0][0]:
+        while self._plan and not self._stands(self._plan[0]):
             heapq.heappop(self._plan)
         if not self._plan:
             return
@@ -204,11 +210,15 @@ class WorkQueue(Generic[K]):
         self._alarm = None
         now = self._clock.now()
         while self._plan and self._plan[0][0] <= now:
-            due, _, key = heapq.heappop(self._plan)
-            known = self._planned.get(key)
-            if known is not None and known[0] == due:
-                self.add(key, known[1])
+            entry = heapq.heappop(self._plan)
+            if self._stands(entry):
+                self.add(entry[2], self._planned[entry[2]].priority)
         self._set_alarm()
+
+    def _stands(self, entry: tuple[float, int, K]) -> bool:
+        """Whether a plan on the heap is still the plan for its key."""
+        plan = self._planned.get(entry[2])
+        return plan is not None and plan.order == entry[1]
 
     def _next(self) -> int:
         self._order += 1

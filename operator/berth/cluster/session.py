@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
+import yaml
 from aiohttp.client_middlewares import ClientHandlerType
 
 from berth.values import ConfigProblem
@@ -153,10 +154,12 @@ def from_kubeconfig(path: Path | None = None, context: str | None = None) -> Con
     try:
         read: Any = config  # the package is untyped
         read.load_kube_config(str(path) if path else None, context, stated, persist_config=False)
-        _, current = read.list_kube_config_contexts(str(path) if path else None)
+        contexts, current = read.list_kube_config_contexts(str(path) if path else None)
         tls = _tls(stated)
-    except (config.ConfigException, OSError, ssl.SSLError) as problem:
+    except (config.ConfigException, yaml.YAMLError, OSError, ssl.SSLError) as problem:
         raise ConfigProblem(f"not usable as a kubeconfig: {problem}", source=source) from problem
+    if context is not None:
+        current = next(each for each in contexts if each["name"] == context)
     namespace = str(current.get("context", {}).get("namespace") or "default")
     headers = {}
     if stated.username and stated.password:

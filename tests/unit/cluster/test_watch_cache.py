@@ -1,0 +1,389 @@
+"""The cache through everything that a watch goes through, against a server that really listens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import aiohttp
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.unit.cluster.fakes import ApiServer, FakeClock, client_of, eventually, failure, listening
+
+from berth.cluster.cache import Cache
+from berth.cluster.errors import Expired, Forbidden, TooManyRequests, Unavailable, Unreachable
+from berth.cluster.kinds import PODS
+from berth.cluster.wire import Pod
+
+
+@asynccontextmanager
+async def watching(pods: ApiServer, clock: FakeClock | None = None, **settings: object) -> AsyncIterator[Cache[Pod]]:
+    cache = Cache(client_of(pods.connection, clock or FakeClock(hasty=True)), PODS, **settings)
+    task = asyncio.create_task(cache.run())
+    try:
+        yield cache
+        assert not task.done(), "nothing may end a watch"
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def names(cache: Cache[Pod]) -> set[str]:
+    return {pod.metadata.name for pod in cache}
+
+
+async def expect_names(cache: Cache[Pod], *expected: str) -> None:
+    await eventually(lambda: names(cache) == set(expected))
+
+
+def changes_of(cache: Cache[Pod]) -> list[tuple[str | None, str | None]]:
+    """Records (old uid, new uid) of every change."""
+    seen: list[tuple[str | None, str | None]] = []
+    cache.subscribe(lambda old, new: seen.append((old and old.metadata.uid, new and new.metadata.uid)))
+    return seen
+
+
+def pod(name: str, version: int, uid: str = "") -> Pod:
+    meta = {"name": name, "namespace": "n", "uid": uid or f"uid-{name}", "resourceVersion": str(version)}
+    return PODS.decode(json.dumps({"metadata": meta}).encode())
+
+
+async def test_a_list_in_pages_and_then_changes(pods: ApiServer):
+    for number in range(5):
+        pods.add(f"p{number}")
+    async with watching(pods, page=2, label_selector="a=b") as cache:
+        await cache.synced.wait()
+        assert len(pods.lists()) == 3
+        assert {seen.query["labelSelector"] for seen in pods.seen} == {"a=b"}
+        pods.add("p5")
+        pods.delete("p0")
+        await expect_names(cache, "p1", "p2", "p3", "p4", "p5")
+        assert cache.get("p5", "n").metadata.uid == "uid-p5"
+
+
+async def test_it_is_not_synced_before_the_last_page(pods: ApiServer):
+    pods.refuse = failure(503, "ServiceUnavailable")
+    async with watching(pods) as cache:
+        await eventually(lambda: len(pods.lists()) > 2)
+        assert not cache.synced.is_set()
+        pods.refuse = None
+        await cache.synced.wait()
+
+
+async def test_a_broken_stream_resumes_without_a_list(pods: ApiServer):
+    pods.add("a")
+    async with watching(pods) as cache:
+        await expect_names(cache, "a")
+        await eventually(lambda: pods.streams)
+        pods.cut()
+        pods.add("b")
+        await expect_names(cache, "a", "b")
+    assert len(pods.lists()) == 1
+
+
+async def test_bookmarks_move_the_point_to_resume_from(pods: ApiServer):
+    async with watching(pods) as cache:
+        changes = changes_of(cache)
+        await cache.synced.wait()
+        pods.version = 99
+        pods.bookmark()
+        await eventually(lambda: cache.version == 99)
+        pods.cut()
+        await eventually(lambda: len(pods.watches()) == 2)
+        assert pods.watches()[1].query["resourceVersion"] == "99"
+        assert changes == []
+
+
+async def test_deletions_that_nobody_watched_are_found(pods: ApiServer):
+    """dotnet-operator-sdk#675, NVSentinel#1542, kopf: no phantoms after an expired watch."""
+    for name in ("a", "b", "c"):
+        pods.add(name)
+    async with watching(pods) as cache:
+        await expect_names(cache, "a", "b", "c")
+        changes = changes_of(cache)
+        await eventually(lambda: pods.streams)
+        pods.cut()
+        pods.delete("a")
+        pods.delete("c")
+        pods.forget()
+        await expect_names(cache, "b")
+        assert sorted(changes) == [("uid-a", None), ("uid-c", None)]
+
+
+async def test_listing_again_without_news_is_silent(pods: ApiServer):
+    """zalando-incubator/kopf#223, #241: a re-list is a normal input."""
+    pods.add("a")
+    async with watching(pods) as cache:
+        await expect_names(cache, "a")
+        changes = changes_of(cache)
+        await eventually(lambda: pods.streams)
+        pods.version += 5
+        pods.forget()
+        pods.cut()
+        await eventually(lambda: cache.relists == 2)
+        assert changes == []
+
+
+async def test_a_storm_of_expiries_backs_off(pods: ApiServer):
+    pods.add("a")
+    pods.expire = True
+    clock = FakeClock(hasty=True)
+    async with watching(pods, clock) as cache:
+        await eventually(lambda: len(clock.slept) >= 12)
+        assert isinstance(cache.last_error, Expired)
+        assert all(0.25 <= wait <= 30 for wait in clock.slept)
+        assert max(clock.slept) >= 15
+        pods.expire = False
+        pods.add("b")
+        await expect_names(cache, "a", "b")
+        pods.bookmark()
+        await eventually(lambda: cache.last_error is None)
+
+
+async def test_a_page_token_that_expires_leads_to_one_whole_list(pods: ApiServer):
+    for number in range(4):
+        pods.add(f"p{number}")
+    whole = pods.answer
+
+    async def aged(request: aiohttp.web.Request) -> aiohttp.web.StreamResponse:
+        return await (failure(410, "Expired")(request) if "continue" in request.query else whole(request))
+
+    pods.answer = aged  # type: ignore[method-assign]
+    async with watching(pods, page=2) as cache:
+        await expect_names(cache, "p0", "p1", "p2", "p3")
+        assert cache.synced.is_set()
+    assert [seen.query.get("limit") for seen in pods.lists()] == ["2", "2", None]
+
+
+async def test_a_silent_connection_is_replaced(pods: ApiServer):
+    """nolar/kopf#955, #698, kubernetes-client/python#801: TCP that died without saying so."""
+    pods.add("a")
+    pods.silent = True
+    async with watching(pods, silence=0.1) as cache:
+        await cache.synced.wait()
+        pods.add("b")
+        await eventually(lambda: len(pods.watches()) >= 3)
+        assert isinstance(cache.last_error, Unreachable)
+        pods.silent = False
+        await expect_names(cache, "a", "b")
+    assert len(pods.lists()) == 1
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind"),
+    [
+        (failure(403, "Forbidden"), Forbidden),
+        (failure(500, "InternalError"), Unavailable),
+        (failure(429, "TooManyRequests", Retry_After="9"), TooManyRequests),
+    ],
+)
+async def test_no_answer_of_the_server_is_fatal(pods: ApiServer, refusal, kind):
+    """nolar/kopf#1131, #787, #1276: visible in last_error and staleness, and over when the server is back."""
+    clock = FakeClock(hasty=True)
+    pods.add("a")
+    async with watching(pods, clock) as cache:
+        await expect_names(cache, "a")
+        await eventually(lambda: pods.streams)
+        pods.refuse = refusal
+        pods.cut()
+        await eventually(lambda: isinstance(cache.last_error, kind))
+        await eventually(lambda: cache.staleness() > 60)
+        pods.refuse = None
+        pods.add("b")
+        await expect_names(cache, "a", "b")
+        assert (cache.last_error, cache.staleness() < 60) == (None, True)
+
+
+async def test_retry_after_is_honoured(pods: ApiServer):
+    clock = FakeClock(hasty=True)
+    pods.refuse = failure(429, "TooManyRequests", Retry_After="40")
+    async with watching(pods, clock):
+        await eventually(lambda: clock.slept.count(40.0) >= 2)
+
+
+async def test_a_line_of_any_length_is_read(pods: ApiServer):
+    """zalando-incubator/kopf#275: one object of 1.5 MB, larger than any buffer of the stream."""
+    async with watching(pods) as cache:
+        await cache.synced.wait()
+        pods.add("big", filler="x" * 1_500_000)
+        pods.add("small")
+        await expect_names(cache, "big", "small")
+        assert len(cache.get("big", "n").metadata.labels["filler"]) == 1_500_000
+
+
+async def test_another_object_of_the_same_name(pods: ApiServer):
+    """rabbitmq/cluster-operator#648: a namesake is a removal and an addition, whether watched or listed."""
+    pods.add("a", uid="first")
+    async with watching(pods) as cache:
+        await expect_names(cache, "a")
+        changes = changes_of(cache)
+        await eventually(lambda: pods.streams)
+        pods.delete("a")
+        pods.add("a", uid="second")
+        await eventually(lambda: len(changes) == 2)
+        pods.cut()
+        pods.delete("a")
+        pods.add("a", uid="third")
+        pods.forget()
+        await eventually(lambda: len(changes) == 4)
+        assert changes == [("first", None), (None, "second"), ("second", None), (None, "third")]
+
+
+async def test_what_we_wrote_is_seen_at_once_and_not_undone(pods: ApiServer):
+    old = pods.add("a")
+    async with watching(pods) as cache:
+        await expect_names(cache, "a")
+        changes = changes_of(cache)
+        written = pod("a", pods.version + 1)
+        assert cache.put(written)
+        assert not cache.put(PODS.decode(json.dumps(old).encode()))
+        assert cache.get("a", "n") is written
+        pods.add("a", changed="yes")
+        await eventually(lambda: cache.version == pods.version)
+        assert cache.get("a", "n") is written, "the watch brought nothing newer"
+        assert len(changes) == 1
+
+
+async def test_what_was_deleted_since_is_not_put_back(pods: ApiServer):
+    pods.add("a")
+    late = pod("a", pods.version)
+    async with watching(pods) as cache:
+        await expect_names(cache, "a")
+        pods.delete("a")
+        await expect_names(cache)
+        assert not cache.put(late)
+        assert names(cache) == set()
+
+
+async def test_what_is_newer_than_a_list_survives_it(pods: ApiServer):
+    pods.add("a")
+    async with watching(pods) as cache:
+        await expect_names(cache, "a")
+        await eventually(lambda: pods.streams)
+        cache.put(pod("ours", pods.version + 50))
+        pods.version += 5
+        pods.forget()
+        pods.cut()
+        await eventually(lambda: cache.relists == 2)
+        assert names(cache) == {"a", "ours"}
+
+
+async def test_a_history_that_went_back_is_noticed(pods: ApiServer):
+    """A backup of etcd was restored: newer versions in memory are worth nothing."""
+    pods.version = 500
+    pods.add("a")
+    pods.add("lost")
+    async with watching(pods) as cache:
+        await expect_names(cache, "a", "lost")
+        await eventually(lambda: pods.streams)
+        pods.version, pods.history, pods.pods = 50, [], {}
+        pods.add("a", restored="yes")
+        pods.oldest = 10_000
+        pods.cut()
+        await eventually(lambda: cache.relists >= 2)
+        assert names(cache) == {"a"}
+        assert cache.get("a", "n").metadata.labels == {"restored": "yes"}
+
+
+async def test_a_subscriber_that_fails_stops_nobody(pods: ApiServer, caplog: pytest.LogCaptureFixture):
+    async with watching(pods) as cache:
+        cache.subscribe(lambda old, new: 1 / 0)
+        changes = changes_of(cache)
+        pods.add("a")
+        await eventually(lambda: changes)
+        assert "a subscriber failed on n/a" in caplog.text
+
+
+async def test_a_slow_subscriber_loses_nothing(pods: ApiServer):
+    seen: list[str] = []
+    async with watching(pods) as cache:
+        await cache.synced.wait()
+        cache.subscribe(lambda old, new: (time.sleep(0.001), seen.append(new.metadata.name)))
+        for number in range(200):
+            pods.add(f"p{number}")
+        await eventually(lambda: len(seen) == 200)
+        assert seen == [f"p{number}" for number in range(200)]
+
+
+async def test_a_subscriber_can_leave(pods: ApiServer):
+    async with watching(pods) as cache:
+        seen: list[object] = []
+        leave = cache.subscribe(lambda old, new: seen.append(new))
+        leave()
+        pods.add("a")
+        await expect_names(cache, "a")
+        assert seen == []
+
+
+async def test_an_index_follows_every_change(pods: ApiServer):
+    pods.add("a", job="1")
+    async with watching(pods) as cache:
+        by_job = cache.index(lambda each: each.metadata.labels.get("job"))
+        await expect_names(cache, "a")
+        pods.add("b", job="1")
+        pods.add("c")
+        await expect_names(cache, "a", "b", "c")
+        assert set(by_job.get("1")) == {("n", "a"), ("n", "b")}
+        pods.add("a", job="2")
+        pods.delete("b")
+        await eventually(lambda: not by_job.get("1"))
+        assert (list(by_job.keys()), set(by_job.get("2"))) == (["2"], {("n", "a")})
+        late = cache.index(lambda each: each.metadata.labels.get("job"))
+        assert dict(late.get("2")) == dict(by_job.get("2"))
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["add", "delete", "recreate", "put"]), st.sampled_from("abc")),
+        st.tuples(st.sampled_from(["cut", "forget", "bookmark", "breathe"]), st.just("")),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(STEPS)
+def test_whatever_happens_the_cache_ends_where_the_server_is(steps: list[tuple[str, str]]):
+    """Events dropped, coalesced, expired, overtaken by our own writes: the final state is the same."""
+    asyncio.run(_converges(steps))
+
+
+async def _converges(steps: list[tuple[str, str]]) -> None:
+    pods = ApiServer()
+    async with listening(pods), watching(pods, page=2) as cache:
+        mirror: dict[str, str] = {}
+        cache.subscribe(lambda old, new: mirror.pop(old.metadata.uid) if old else None)
+        cache.subscribe(lambda old, new: mirror.update({new.metadata.uid: new.metadata.name}) if new else None)
+        for number, (step, name) in enumerate(steps):
+            match step:
+                case "add":
+                    pods.add(name, uid=pods.pods[name]["metadata"]["uid"] if name in pods.pods else f"{name}{number}")
+                case "delete" if name in pods.pods:
+                    pods.delete(name)
+                case "recreate" if name in pods.pods:
+                    pods.delete(name)
+                    pods.add(name, uid=f"{name}{number}")
+                case "put" if name in pods.pods:
+                    cache.put(PODS.decode(json.dumps(pods.pods[name]).encode()))
+                case "cut":
+                    pods.cut()
+                case "forget":
+                    pods.forget()
+                case "bookmark":
+                    pods.bookmark()
+                case "breathe":
+                    await asyncio.sleep(0.001)
+        pods.add("last")
+
+        def same() -> bool:
+            known = {(each.metadata.uid, each.metadata.resource_version) for each in cache}
+            held = pods.pods.values()
+            return known == {(each["metadata"]["uid"], each["metadata"]["resourceVersion"]) for each in held}
+
+        await eventually(same)
+        assert mirror == {each.metadata.uid: each.metadata.name for each in cache}
