@@ -38,6 +38,29 @@ def _interned(texts: dict[str, str]) -> dict[str, str]:
     return {intern(key): intern(text) for key, text in texts.items()}
 
 
+_SHARED: Final[dict[Any, Any]] = {}
+_SHARED_LIMIT: Final = 8192
+
+
+def _shared(key: Any, value: Any) -> Any:
+    """The first of the equal values that came along: tolerations, amounts and times repeat from pod to pod."""
+    known = _SHARED.get(key)
+    if known is not None:
+        return known
+    if len(_SHARED) >= _SHARED_LIMIT:
+        _SHARED.clear()
+    _SHARED[key] = value
+    return value
+
+
+def _shared_texts(texts: dict[str, str]) -> dict[str, str]:
+    key = tuple(texts.items())
+    known: dict[str, str] | None = _SHARED.get(key)
+    if known is None:
+        known = _shared(key, _interned(texts))
+    return known
+
+
 class OwnerReference(Wire, frozen=True):
     """``metav1.OwnerReference``."""
 
@@ -118,6 +141,8 @@ class Condition(Wire, frozen=True):
 
     def __post_init__(self) -> None:
         _intern(self, "type", "status", "reason", "message")
+        if self.last_transition_time is not None:
+            force_setattr(self, "last_transition_time", _shared(self.last_transition_time, self.last_transition_time))
 
 
 def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
@@ -132,10 +157,8 @@ class ResourceNeeds(Wire, frozen=True):
     limits: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        if self.requests:
-            force_setattr(self, "requests", _interned(self.requests))
-        if self.limits:
-            force_setattr(self, "limits", _interned(self.limits))
+        force_setattr(self, "requests", _shared_texts(self.requests))
+        force_setattr(self, "limits", _shared_texts(self.limits))
 
 
 NO_NEEDS: Final = ResourceNeeds()
@@ -179,6 +202,9 @@ class PodSpec(Wire, frozen=True):
 
     def __post_init__(self) -> None:
         _intern(self, "node_name", "priority_class_name", "scheduler_name")
+        force_setattr(self, "overhead", _shared_texts(self.overhead))
+        if self.tolerations:
+            force_setattr(self, "tolerations", _shared(self.tolerations, self.tolerations))
 
 
 class StateWaiting(Wire, frozen=True):
@@ -285,8 +311,7 @@ class NodeStatus(Wire, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.allocatable:
-            force_setattr(self, "allocatable", _interned(self.allocatable))
+        force_setattr(self, "allocatable", _shared_texts(self.allocatable))
 
 
 class Node(Wire, frozen=True):

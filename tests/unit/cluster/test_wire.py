@@ -1,6 +1,7 @@
 """Objects keep the fields that decisions need, share what repeats, and hold on to nothing else."""
 
 import json
+import tracemalloc
 
 import msgspec
 import pytest
@@ -75,6 +76,37 @@ def test_texts_that_repeat_are_shared():
     assert one.spec.node_name is two.spec.node_name
     assert next(iter(one.metadata.labels)) is next(iter(two.metadata.labels))
     assert one.status.phase is two.status.phase
+
+
+def test_amounts_tolerations_and_times_are_one_object_for_all():
+    one, two = (PODS.decode(json.dumps(POD).encode()) for _ in range(2))
+    assert one.spec.containers[0].resources.limits is two.spec.containers[0].resources.limits
+    assert one.spec.tolerations is two.spec.tolerations
+    assert PODS.decode(b"{}").spec.overhead is PODS.decode(b'{"spec":{}}').spec.overhead
+
+
+def test_a_pod_costs_two_kilobytes_and_nothing_once_replaced():
+    """Memory is the number of pods that exist, not the number of changes that were seen (nolar/kopf#953)."""
+    text = json.dumps(POD)
+    kept = {}
+
+    def see(version: int) -> int:
+        for number in range(500):
+            body = (
+                text.replace("job-1-0", f"job-{number}-0").replace('"42"', f'"{version}"').replace("u1", f"u{number}")
+            )
+            kept[number] = PODS.decode(body.encode())
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        first = see(100)
+        later = [see(version) for version in range(101, 106)][-1]
+    finally:
+        tracemalloc.stop()
+    assert (first - before) / 500 < 2500
+    assert later - first < 50_000
 
 
 def test_our_kinds_keep_spec_and_status_as_text_of_their_own():
