@@ -125,11 +125,11 @@ class Checker:
 
     def _move_load(self, before: PodFacts | None, after: PodFacts | None, at: float) -> None:
         for table, node_of, kind in (
-            (self._carried, lambda pod: pod.node, "NodeOversold"),
-            (self._promised, lambda pod: pod.gang and (pod.node or pod.pin), "NodeOverpromised"),
+            (self._carried, _carrier, "NodeOversold"),
+            (self._promised, _promiser, "NodeOverpromised"),
         ):
-            old = (node_of(before) or "") if before and not before.ended else ""
-            new = (node_of(after) or "") if after and not after.ended else ""
+            old = node_of(before) if before and not before.ended else ""
+            new = node_of(after) if after and not after.ended else ""
             if before and after and old == new and before.requests == after.requests:
                 continue
             if before and old:
@@ -278,6 +278,16 @@ class Checker:
 
     def _report(self, kind: str, subject: str, message: str, at: float) -> None:
         self._found.setdefault((kind, subject), Violation(kind, subject, message, at))
+
+
+def _carrier(pod: PodFacts) -> str:
+    """The node that carries ``pod``."""
+    return pod.node
+
+
+def _promiser(pod: PodFacts) -> str:
+    """The node that carries a gang's pod or alone may do so."""
+    return (pod.node or pod.pin) if pod.gang else ""
 
 
 def _charge(table: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:

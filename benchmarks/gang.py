@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import harness, manifests, peer, peer_binaries, usage, writes
-from benchmarks.harness import SMALL, Bench, BenchmarkFailed, emit, progress
+from benchmarks.harness import SMALL, Bench, BenchmarkProblem, emit, progress
 from benchmarks.manifests import bound_pod, fleet, training_job
 from benchmarks.recorder import PodLine, last
 from berth.devcluster.components import Features
@@ -172,7 +172,7 @@ def _running(bench: Bench, gangs: set[str]) -> int:
 def _since(began: float, times: Sequence[float | None]) -> float:
     latest = last(times)
     if latest is None:
-        raise BenchmarkFailed("an event that must have happened was not seen")
+        raise BenchmarkProblem("an event that must have happened was not seen")
     return round(latest - began, 3)
 
 

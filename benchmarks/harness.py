@@ -33,7 +33,7 @@ from berth.devcluster.cluster import DevCluster
 from berth.devcluster.components import Features
 from berth.devcluster.fleets import SimulatedFleet
 from berth.devcluster.operator import OPERATOR_NAMESPACE, install_chart, run_operator
-from berth.devcluster.problems import ApiRefused
+from berth.values import BerthError
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ _THREADS = 16
 _BEGAN = time.monotonic()
 
 
-class BenchmarkFailed(Exception):
+class BenchmarkProblem(BerthError):
     """A measurement could not be made; the message says what was waited for."""
 
 
@@ -153,13 +153,13 @@ class Bench:
         return began
 
     def until(self, what: str, condition: Callable[[], bool], seconds: float, *, step: float = 0.05) -> None:
-        """Wait for ``condition``. Raises: BenchmarkFailed, or ComponentDied when a process ended meanwhile."""
+        """Wait for ``condition``. Raises: BenchmarkProblem, or ComponentDied when a process ended meanwhile."""
         deadline = time.monotonic() + seconds
         while not condition():
             self.cluster.expect_running()
             self.operator.expect_alive()
             if time.monotonic() > deadline:
-                raise BenchmarkFailed(f"{what}: not within {seconds:.0f} s; {self._jobs_not_done()}")
+                raise BenchmarkProblem(f"{what}: not within {seconds:.0f} s; {self._jobs_not_done()}")
             time.sleep(step)
 
     def clean(self) -> None:
@@ -199,12 +199,3 @@ class Bench:
         lines = [(name, line) for name, line in self.recorder.jobs().items() if line.complete is None]
         shown = "; ".join(f"{name} {line.phase or 'no phase'}: {line.message}" for name, line in lines[:3])
         return f"{len(lines)} jobs are not complete, such as {shown}" if lines else "no job is open"
-
-
-def delete_quietly(api: Api, path: str) -> None:
-    """Delete the object at ``path`` if it is there."""
-    try:
-        api.delete(path)
-    except ApiRefused as refused:
-        if refused.status != 404:
-            raise

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,16 +72,21 @@ def play(bench: Bench, jobs: Sequence[TraceJob]) -> tuple[float, float]:
     threads = [threading.Thread(target=submit, daemon=True) for _ in range(SUBMITTERS)]
     for thread in threads:
         thread.start()
-    done = bench.recorder.finished
+    limit = ARRIVAL_SECONDS + FINISH_SECONDS
     try:
         for share in (0.25, 0.5, 0.75, 1.0):
             need = int(share * len(jobs))
-            limit = began + ARRIVAL_SECONDS + FINISH_SECONDS - time.monotonic()
-            bench.until(f"{need} jobs Complete", lambda n=need: done() >= n, limit, step=0.25)
-            progress(f"{done()} of {len(jobs)} jobs complete after {time.monotonic() - began:.0f} s")
+            bench.until(
+                f"{need} jobs Complete", partial(_enough, bench, need), began + limit - time.monotonic(), step=0.25
+            )
+            progress(f"{bench.recorder.finished()} jobs complete {time.monotonic() - began:.0f} s after the first")
     except BenchmarkProblem as problem:
         progress(str(problem))
     return began, max(lateness)
+
+
+def _enough(bench: Bench, need: int) -> bool:
+    return bench.recorder.finished() >= need
 
 
 def facts_of(nodes: Sequence[manifests.Json]) -> list[NodeFacts]:

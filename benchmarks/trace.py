@@ -55,7 +55,7 @@ def generate(count: int, seed: int = 7) -> list[TraceJob]:
     2, 4 and 8 GPUs make up nearly all, and submissions come in bursts.
     """
     rng = random.Random(seed)
-    now, jobs = 0.0, []
+    now, jobs = 0.0, list[TraceJob]()
     while len(jobs) < count:
         now += rng.expovariate(1 / 3600)
         for _ in range(min(1 + int(rng.paretovariate(1.3)), count - len(jobs), 40)):
