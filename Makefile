@@ -47,7 +47,7 @@ lint: $(READY) fresh ## Style, types, layers, generated files, chart
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	$(PY) -m mypy --strict charts/readme.py charts/berth/files/selftest.py
+	$(PY) -m mypy --explicit-package-bases charts benchmarks
 	$(VENV)/bin/lint-imports
 	"$$($(PY) -c 'from berth.devcluster import tools; print(tools.helm())')" lint --strict --quiet charts/berth
 
