@@ -48,7 +48,7 @@ def gang_request(spec: TrainingJobSpec, catalogue: Catalogue) -> GangRequest:
     """
     template = spec.template
     pod = template.get("spec") or {}
-    devices = {entry.resource for entry in catalogue.accelerators.values() if entry.resource}
+    devices = {entry.resource for entry in catalogue.accelerators.values() if entry.resource} - SCHEDULED
     _known("spec.accelerators.types", spec.accelerators.types, catalogue.accelerators, "UnknownAccelerator")
     fabric = spec.fabric
     _known("spec.fabric.kinds", fabric.kinds if fabric else (), catalogue.fabrics, "UnknownFabric")
