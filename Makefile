@@ -51,14 +51,16 @@ lint: $(READY) fresh ## Style, types, layers, generated files, chart
 	$(VENV)/bin/lint-imports
 	"$$($(PY) -c 'from berth.devcluster import tools; print(tools.helm())')" lint --strict --quiet charts/berth
 
-crds: $(READY) ## Write what is generated: definitions, reference, the chart's roles and table of values
+crds: $(READY) ## Write what is generated: definitions, reference, catalogue page, the chart's roles and values
 	$(PY) -m berth.api.generate
+	$(PY) -m berth.catalogue.page docs/catalogue.md
 	rm -rf charts/berth/files/crds && cp -r crds charts/berth/files/crds
 	$(PY) -m berth.controllers.permissions --out charts/berth/templates/rbac.generated.yaml
 	$(PY) charts/readme.py charts/berth
 
 fresh: $(READY) # Fails when something generated is not what `make crds` would write.
 	$(PY) -m berth.api.generate --check
+	@$(PY) -m berth.catalogue.page --check docs/catalogue.md || { echo "docs/catalogue.md is stale; run: make crds" >&2; exit 1; }
 	@diff -r crds charts/berth/files/crds || { echo "charts/berth/files/crds is not crds/; run: make crds" >&2; exit 1; }
 	$(PY) -m berth.controllers.permissions --check --out charts/berth/templates/rbac.generated.yaml
 	$(PY) charts/readme.py --check charts/berth
