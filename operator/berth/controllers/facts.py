@@ -103,6 +103,7 @@ def worker(pod: wire.Pod) -> Worker | None:
         phase=status.phase or "Pending",
         ready=ready is not None and ready.status == "True",
         deleting_since=_deleting_since(pod),
+        forced=pod.metadata.deleting and pod.metadata.deletion_grace_period_seconds == 0,
         refused=_refused(conditions),
         problem=_problem(status),
         disrupted=_disrupted(status, conditions),

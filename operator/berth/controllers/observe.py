@@ -27,7 +27,7 @@ from berth.fleet.records import Claim, gang_key
 from berth.training.records import GangRequest, Placement
 from berth.training.request import RequestProblem, gang_request, names_cpu
 from berth.training.sizing import worker_amounts, worker_cpu
-from berth.training.state import ACTIVE, JobState, NodeState, Worker
+from berth.training.state import ACTIVE, JobState, NodeState, Phase, Worker
 from berth.values import Resources, Toleration
 
 JobKey = tuple[str, str]
@@ -130,7 +130,7 @@ class Observer:
         """The state of every node that the job's pods or its placement name."""
         names = {worker.node for worker in workers if worker.node}
         state = view.state
-        if state.placement is not None and state.phase in ACTIVE:
+        if state.placement is not None and (state.phase in ACTIVE or state.phase == Phase.RESTARTING):
             names.update(state.placement.nodes)
         pool = self.fleet.pools.get(state.placement.pool) if state.placement else None
         tolerations = view.request.tolerations if view.request else ()

@@ -5,6 +5,7 @@ Totals are kept beside the last ten attempts, so that a cap on restarts or on ru
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from berth.training.records import Placement
 
 KEPT = 10
+MOST_AVOIDED = 64
 
 
 def begin(
@@ -108,6 +110,30 @@ def _charge(restarts: Restarts, cause: Cause) -> Restarts:
         case Cause.SUSPEND:
             return replace(restarts, suspend=restarts.suspend + 1)
     return restarts
+
+
+def refund(state: JobState, gone: Sequence[str], now: float) -> tuple[JobState, Event]:
+    """The last attempt, charged as a failure, was lost with the nodes ``gone``: the charge moves to infrastructure."""
+    last = state.attempts[-1]
+    words = f"node {gone[0]} is gone, seen first as {last.message}"
+    restarts = replace(
+        state.restarts, failure=state.restarts.failure - 1, infrastructure=state.restarts.infrastructure + 1
+    )
+    state = replace(
+        state,
+        message=f"Restarting: {words}",
+        attempts=(*state.attempts[:-1], replace(last, cause=Cause.INFRASTRUCTURE.value, message=words)),
+        restarts=restarts,
+        avoid=with_avoided(state.avoid, gone),
+    )
+    state = state.with_condition("AllRunning", False, Cause.INFRASTRUCTURE.value, words, now=now)
+    state = state.with_condition("Placed", False, "Restarting", words, now=now)
+    return state, Event("NodeLost", f"attempt {last.number} is not charged after all: {words}", warning=True)
+
+
+def with_avoided(avoid: Sequence[str], nodes: Sequence[str]) -> tuple[str, ...]:
+    """``avoid`` and ``nodes``, each once; the latest 64 of them."""
+    return tuple(dict.fromkeys((*avoid, *nodes)))[-MOST_AVOIDED:]
 
 
 def complete(job: Job, state: JobState, now: float) -> tuple[JobState, Event]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from berth.training.attempts import begin, complete, end, fail, placement_words
+from berth.training.attempts import begin, complete, end, fail, placement_words, refund, with_avoided
 from berth.training.records import Placement
-from berth.training.recovery import Fault, Rule, backoff_seconds, find_fault, quick_failures
+from berth.training.recovery import REFUSED, Fault, Rule, backoff_seconds, find_fault, lost_after_failure, quick_ends
 from berth.training.state import (
     ACTIVE,
     FINISHED,
@@ -107,6 +107,8 @@ def _suspended(job: Job, state: JobState, sight: Sight) -> Step:
         message = "Suspended by spec.suspend; set it to false to queue the job again"
         state = replace(state, phase=Phase.SUSPENDED, message=message, ready_workers=0, start_attempts=0, avoid=())
         state = state.with_condition("Suspended", True, "SpecSuspend", message, now=sight.now)
+        if _is_true(state, "Placed"):
+            state = state.with_condition("Placed", False, "Released", message, now=sight.now)
         events = (Event("Suspended", message),)
     delete, wake = _clear(job, sight.workers, sight, grace=None)
     return Step(state, delete=delete, events=events, wake_after=wake)
@@ -120,17 +122,19 @@ def _idle(job: Job, state: JobState, sight: Sight) -> Step:
         events.append(Event("Resumed", "spec.suspend is false: queued again"))
     delete, wake = _clear(job, sight.workers, sight)
     live = [worker for worker in sight.workers if not worker.ended]
+    gone = lost_after_failure(state, sight.nodes, sight.now, held=bool(live))
+    if gone:
+        state, event_refund = refund(state, gone, sight.now)
+        events.append(event_refund)
     if live:
         if state.phase == Phase.RESTARTING:
-            state = replace(state, message=_barrier_message(state, live, sight))
+            state = replace(state, message=_barrier_message(job, state, live, sight))
         return Step(state, delete=delete, events=tuple(events), wake_after=wake)
     if job.rejected is not None:
         state, event = _reject(job.rejected, state, sight.now)
         return Step(state, delete=delete, events=(*events, *event))
-    if not _is_true(state, "Accepted"):
-        state = state.with_condition("Accepted", True, "Valid", now=sight.now)
-        state = replace(state, phase=state.phase or Phase.QUEUED, message="Waiting for a placement")
-        events.append(Event("Accepted", f"{job.workers} workers of {job.accelerators_per_worker} accelerators"))
+    state, accepted = _accept(job, state, sight.now)
+    events += accepted
     wait = _backoff_left(state, sight.now)
     if wait > 0:
         return Step(state, delete=delete, events=tuple(events), wake_after=wait)
@@ -152,6 +156,9 @@ def _active(job: Job, state: JobState, sight: Sight) -> Step:
     delete, _ = _clear(job, others, sight)
     present = {worker.rank for worker in mine}
     missing = [rank for rank in range(attempt.workers) if rank not in present]
+    if not missing and mine and all(worker.phase == "Succeeded" for worker in mine):
+        state, event = complete(job, state, sight.now)
+        return Step(state, delete=delete, events=(event,))
     nodes = state.placement.nodes if state.placement else ()
     running = state.phase == Phase.RUNNING
     fault = find_fault(
@@ -161,9 +168,6 @@ def _active(job: Job, state: JobState, sight: Sight) -> Step:
         fault = _start_fault(job, state, sight, mine, missing)
     if fault is not None:
         return _stop(job, state, sight, fault)
-    if not missing and mine and all(worker.phase == "Succeeded" for worker in mine):
-        state, event = complete(job, state, sight.now)
-        return Step(state, delete=delete, events=(event,))
     if running:
         return _running(job, replace(state, ready_workers=_ready(mine)), sight, delete)
     if not missing and all(worker.started for worker in mine):
@@ -247,7 +251,7 @@ def _start_fault(
         return Fault(Cause.START, f"a pod cannot be created: {sight.refused_create}")
     refused = [worker for worker in mine if worker.refused]
     if refused:
-        words = f"kube-scheduler refuses {refused[0].name} on {refused[0].node}: {refused[0].refused}"
+        words = f"{REFUSED} {refused[0].name} on {refused[0].node}: {refused[0].refused}"
         return Fault(Cause.START, words, tuple(sorted({worker.node for worker in refused})))
     for worker in mine:
         since = sight.stuck_since.get(worker.uid)
@@ -269,7 +273,7 @@ def _stop(job: Job, state: JobState, sight: Sight, fault: Fault) -> Step:
         ended, event = fail(ended, sight.now, reason, words)
         events.append(event)
     else:
-        avoid = tuple(dict.fromkeys((*state.avoid, *fault.avoid)))[-64:]
+        avoid = with_avoided(state.avoid, fault.avoid)
         ended = replace(ended, phase=Phase.RESTARTING, message=f"Restarting: {fault.message}", avoid=avoid)
         ended = ended.with_condition("Placed", False, "Restarting", fault.message, now=sight.now)
         events.append(Event("Restarting", f"after attempt {state.attempt}, not charged: {fault.message}"
@@ -297,6 +301,20 @@ def _fatal(job: Job, state: JobState, fault: Fault) -> tuple[str, str]:
     return "", ""
 
 
+def _accept(job: Job, state: JobState, now: float) -> tuple[JobState, tuple[Event, ...]]:
+    quota = state.conditions.get("QuotaReserved")
+    refused = quota is not None and quota.status == "False"
+    new = not _is_true(state, "Accepted")
+    if not refused and not new:
+        return state, ()
+    if refused:
+        state = state.with_condition("QuotaReserved", True, "Admitted", now=now)
+    state = state.with_condition("Accepted", True, "Valid", now=now)
+    state = replace(state, phase=state.phase or Phase.QUEUED, message="Waiting for a placement")
+    event = Event("Accepted", f"{job.workers} workers of {job.accelerators_per_worker} accelerators")
+    return state, (event,) if new else ()
+
+
 def _reject(rejected: tuple[str, str, str], state: JobState, now: float) -> tuple[JobState, tuple[Event, ...]]:
     kind, reason, message = rejected
     changed = state.with_condition(kind, False, reason, message, now=now)
@@ -307,14 +325,14 @@ def _reject(rejected: tuple[str, str, str], state: JobState, now: float) -> tupl
 
 
 def _backoff_left(state: JobState, now: float) -> float:
-    """Seconds until the next attempt may start; after a first refusal by kube-scheduler or a lost node, none."""
+    """Seconds until the next attempt may start; a first refusal by kube-scheduler costs none."""
     if not state.attempts or state.attempts[-1].end is None:
         return 0.0
     last = state.attempts[-1]
     if last.cause == Cause.START:
-        tries = state.start_attempts - (1 if state.avoid else 0)
+        tries = state.start_attempts - (1 if last.message.startswith(REFUSED) else 0)
     else:
-        tries = quick_failures(state.attempts) - 1
+        tries = quick_ends(state.attempts)
     return (last.end or now) + backoff_seconds(tries) - now
 
 
@@ -330,7 +348,7 @@ def _clear(
     deletes: list[Delete] = []
     wake: float | None = None
     for worker in workers:
-        if worker.ended:
+        if worker.ended or worker.forced:
             continue
         node = sight.nodes.get(worker.node, NodeState.OK) if worker.bound else NodeState.OK
         if node == NodeState.GONE:
@@ -346,13 +364,16 @@ def _clear(
     return tuple(deletes), wake
 
 
-def _barrier_message(state: JobState, live: Sequence[Worker], sight: Sight) -> str:
-    held = sorted({worker.node for worker in live if sight.nodes.get(worker.node) == NodeState.UNREACHABLE})
+def _barrier_message(job: Job, state: JobState, live: Sequence[Worker], sight: Sight) -> str:
+    held = sorted(worker.node for worker in live if sight.nodes.get(worker.node) == NodeState.UNREACHABLE)
     cause = state.attempts[-1].message if state.attempts else ""
     if held:
+        remedy = "or set spec.recovery.forceDeleteAfter"
+        if job.force_delete_after is not None:
+            remedy = f"or wait for spec.recovery.forceDeleteAfter ({format_duration(job.force_delete_after)})"
         return (
-            f"Restarting: node {held[0]} is unreachable and holds {len(live)} of the old pods; add the taint "
-            "node.kubernetes.io/out-of-service to it, or set spec.recovery.forceDeleteAfter"
+            f"Restarting: node {held[0]} is unreachable and holds {held.count(held[0])} of the old pods; add the taint "
+            f"node.kubernetes.io/out-of-service to it, {remedy}"
         )
     return f"Restarting: {cause}"
 

@@ -10,12 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from berth.training.state import Attempt, Cause, NodeState, Worker
+from berth.training.state import Attempt, Cause, JobState, NodeState, Phase, Worker
 
 FIRST_BACKOFF_SECONDS = 10.0
 LONGEST_BACKOFF_SECONDS = 600.0
 QUICK_FAILURE_SECONDS = 600.0
-"""An attempt that ran for less than this and failed makes the next one wait."""
+"""An attempt that ran for less than this and went down makes a later one wait."""
+REFUND_SECONDS = 60.0
+"""How long after a failure that left no pod a node found gone still counts as its cause."""
+AT_ONCE: Mapping[str, int] = {Cause.FAILURE: 1, Cause.INFRASTRUCTURE: 3}
+"""So many quick ends in a row are followed by the next attempt at once; nodes fail in batches, programs do not."""
+REFUSED = "kube-scheduler refuses"
+"""How the message of an attempt begins that kube-scheduler did not let start."""
 
 RuleAction = Literal["Fail", "Restart", "RestartFree"]
 
@@ -67,8 +73,10 @@ def find_fault(
 
     ``workers`` are the pods of the running attempt, ``missing`` the ranks without one, ``placed_on`` the node of each
     rank. Infrastructure is looked at before rules and exit codes, because a lost node makes the survivors exit too.
+    What becomes of a pod after it has succeeded is no fault.
     """
-    lost = sorted({worker.node for worker in workers if not worker.ended and nodes.get(worker.node) == NodeState.GONE})
+    workers = [worker for worker in workers if worker.phase != "Succeeded"]
+    lost = sorted({worker.node for worker in workers if nodes.get(worker.node) == NodeState.GONE})
     lost_missing = sorted({placed_on[rank] for rank in missing if nodes.get(placed_on[rank]) == NodeState.GONE})
     if lost or lost_missing:
         names = tuple(dict.fromkeys((*lost, *lost_missing)))
@@ -83,9 +91,13 @@ def find_fault(
         for rule in ordered:
             if rule.matches(worker):
                 return _by_rule(worker, rule)
+    silent = sorted({worker.node for worker in workers if nodes.get(worker.node) == NodeState.UNREACHABLE})
     for worker in workers:
         if worker.phase == "Failed":
             words = worker.failure or "failed without saying why"
+            if silent:
+                words = f"{worker.name}: {words}, while node {silent[0]} is unreachable"
+                return Fault(Cause.INFRASTRUCTURE, words, tuple(silent), worker.exit_code)
             return Fault(Cause.FAILURE, f"{worker.name}: {words}", (), worker.exit_code)
     for worker in workers:
         if worker.deleting_since is not None:
@@ -114,11 +126,27 @@ def backoff_seconds(tries: int) -> float:
     return float(min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(tries - 1, 10)))
 
 
-def quick_failures(attempts: Sequence[Attempt]) -> int:
-    """How many of the latest attempts in a row failed by their own fault soon after they started."""
+def quick_ends(attempts: Sequence[Attempt]) -> int:
+    """How many attempts in a row ended soon, all by the last one's cause, beyond those that :data:`AT_ONCE` lets go."""
+    cause = attempts[-1].cause
     count = 0
     for attempt in reversed(attempts):
-        if attempt.cause != Cause.FAILURE or attempt.ran >= QUICK_FAILURE_SECONDS:
+        if attempt.cause != cause or attempt.ran >= QUICK_FAILURE_SECONDS:
             break
         count += 1
-    return count
+    return max(count - AT_ONCE[cause], 0) if cause in AT_ONCE else 0
+
+
+def lost_after_failure(state: JobState, nodes: Mapping[str, NodeState], now: float, *, held: bool) -> tuple[str, ...]:
+    """Nodes of the last attempt that are gone, where it was charged as a failure before that could be known.
+
+    Looked at while its pods hold the barrier (``held``) and shortly after; a node lost later had nothing to do with it.
+    """
+    last = state.attempts[-1] if state.attempts else None
+    if state.phase != Phase.RESTARTING or last is None or last.cause != Cause.FAILURE or last.rule:
+        return ()
+    if state.placement is None or state.placement_attempt != last.number:
+        return ()
+    if not held and now - (last.end or 0.0) > REFUND_SECONDS:
+        return ()
+    return tuple(sorted({node for node in state.placement.nodes if nodes.get(node) == NodeState.GONE}))

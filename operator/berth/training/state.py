@@ -63,6 +63,7 @@ class Worker:
     phase: str = "Pending"  # Pending | Running | Succeeded | Failed | Unknown
     ready: bool = False
     deleting_since: float | None = None
+    forced: bool = False  # deletion was asked for without grace: nothing more can be asked
     refused: str = ""  # kube-scheduler's words when it will not bind the pod
     problem: str = ""  # why a container cannot start: image, configuration, init container
     disrupted: str = ""  # why the infrastructure took it: eviction, taint, admission, shutdown
