@@ -1,0 +1,239 @@
+"""A training job on a cluster that does what a test says, for every test of the gang's life.
+
+:class:`LiveJob` carries out what :func:`berth.training.lifecycle.advance` decides, as the operator does: status first,
+then deletions, then creations. Pods behave as the API server and kubelets would: a deleted pod stays until its kubelet
+has ended it, and one whose kubelet is dead stays until it is removed by force. A :class:`StoredJob` keeps its state
+only as the JSON of its status, as the operator does between two looks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from berth.api.names import pod_name
+from berth.controllers.status import placement_patch, restore, status_body
+from berth.training.lifecycle import Job, Sight, advance
+from berth.training.records import Placement
+from berth.training.state import ACTIVE, Event, JobState, NodeState, Phase, Step, Worker
+
+START = 1_800_000_000
+
+
+def make_job(workers: int = 2, **fields: Any) -> Job:
+    """A job ``llm`` of workers with eight accelerators each."""
+    return Job(**{"name": "llm", "workers": workers, "accelerators_per_worker": 8, **fields})
+
+
+def make_placement(*nodes: str, pool: str = "p", certificate: Any = "Optimal") -> Placement:
+    """Ranks on ``nodes`` in that order, all in one rack."""
+    return Placement(pool, nodes, certificate, {"rack": 1}, {"rack": 1})
+
+
+def make_worker(rank: int = 0, attempt: int = 1, **fields: Any) -> Worker:
+    """A pod of job ``llm``, running on node ``n<rank>`` unless told otherwise."""
+    name = pod_name("llm", attempt, rank)
+    own = {"name": name, "uid": f"uid-{name}", "node": f"n{rank}", "bound": True, "phase": "Running", "ready": True}
+    return Worker(attempt=attempt, rank=rank, **{**own, **fields})
+
+
+class Crash(Exception):
+    """The operator dies between two of its actions."""
+
+
+@dataclass
+class LiveJob:
+    """One job, its pods by name, its nodes and the clock. ``history`` has every step that was carried out.
+
+    ``crash_after`` counts the operator's actions (a status write, a deletion, a creation each) down to its death.
+    """
+
+    job: Job = field(default_factory=make_job)
+    state: JobState = field(default_factory=JobState)
+    pods: dict[str, Worker] = field(default_factory=dict)
+    nodes: dict[str, NodeState] = field(default_factory=dict)
+    now: float = START
+    stuck_since: dict[str, float] = field(default_factory=dict)
+    refused_create: str = ""
+    events: list[Event] = field(default_factory=list)
+    history: list[Step] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
+    crash_after: int | None = None
+    actions: int = 0
+
+    def sight(self, placed: Placement | None = None) -> Sight:
+        """What the operator sees now."""
+        stuck = {pod.uid for pod in self.pods.values() if pod.problem}
+        self.stuck_since = {uid: self.stuck_since.get(uid, self.now) for uid in stuck}
+        workers = sorted(self.pods.values(), key=lambda pod: (pod.attempt, pod.rank))
+        return Sight(workers, self.nodes, self.now, self.stuck_since, placed, None, self.refused_create)
+
+    def look(self, placed: Placement | None = None) -> Step:
+        """One look: decide and carry out."""
+        before = self.recall()
+        step = advance(self.job, before, self.sight(placed))
+        self.history.append(step)
+        if step.state.attempt > before.attempt:
+            self.refused_create = ""
+        self.remember(before, step.state)
+        for entry in step.delete:
+            self._act()
+            self._delete(entry.name, entry.uid, entry.grace)
+        for rank in step.create:
+            self._act()
+            self._create(step.state, rank)
+        self.events += step.events
+        return step
+
+    def look_until_quiet(self) -> Step:
+        """Look until a look changes nothing; a job that never comes to rest fails the test."""
+        for _ in range(50):
+            step = self.look()
+            if not step.delete and not step.create and not step.events:
+                return step
+        raise AssertionError(f"never quiet: {step}")
+
+    def recall(self) -> JobState:
+        """The state before a look."""
+        return self.state
+
+    def remember(self, before: JobState, state: JobState) -> None:
+        """Keep what a look decided."""
+        if state != before:
+            self._act()
+        self.state = state
+
+    def wait(self, seconds: float) -> LiveJob:
+        """Let time pass."""
+        self.now += seconds
+        return self
+
+    def place(self, *nodes: str) -> Step:
+        """Give it the placement that it asks for: ``n0``, ``n1``… unless named."""
+        step = self.look()
+        assert step.wants_placement, step
+        return self.look(make_placement(*(nodes or tuple(f"n{rank}" for rank in range(self.job.workers)))))
+
+    def run(self) -> Step:
+        """Every pod of the current attempt is bound, runs and is ready; then a look."""
+        for pod in self.living():
+            self.change(pod.rank, phase="Running", bound=True, ready=True, problem="", refused="")
+        return self.look()
+
+    def start(self, *nodes: str) -> LiveJob:
+        """Place and run."""
+        self.place(*nodes)
+        self.run()
+        assert self.state.phase == Phase.RUNNING, self.state
+        return self
+
+    def change(self, rank: int, **fields: Any) -> None:
+        """Change the pod of a rank of the current attempt."""
+        name = pod_name(self.job.name, self.state.attempt, rank)
+        self.pods[name] = replace(self.pods[name], **fields)
+
+    def fail(self, rank: int = 0, code: int = 1, **fields: Any) -> None:
+        """The worker of a rank exits with ``code``."""
+        words = f"container worker ended with exit code {code}"
+        ended = {"phase": "Failed", "ready": False, "exit_code": code, "failure": words, "exits": (("worker", code),)}
+        self.change(rank, **{**ended, **fields})
+
+    def succeed(self, *ranks: int) -> None:
+        """Workers exit 0; all of them unless named."""
+        for rank in ranks or range(self.job.workers):
+            self.change(rank, phase="Succeeded", ready=False, exits=(("worker", 0),))
+
+    def kubelets(self) -> None:
+        """Kubelets that answer end the pods that are being deleted."""
+        for pod in list(self.pods.values()):
+            if pod.deleting_since is not None and self.node_of(pod) in (NodeState.OK, NodeState.BARRED):
+                del self.pods[pod.name]
+
+    def living(self) -> Iterator[Worker]:
+        """Pods of the current attempt that have not ended."""
+        return (pod for pod in list(self.pods.values()) if pod.attempt == self.state.attempt and not pod.ended)
+
+    def node_of(self, pod: Worker) -> NodeState:
+        """The state of a pod's node."""
+        return self.nodes.get(pod.node, NodeState.OK)
+
+    def reasons(self) -> list[str]:
+        """Reasons of the events so far."""
+        return [event.reason for event in self.events]
+
+    def _act(self) -> None:
+        self.actions += 1
+        if self.crash_after is not None and self.actions > self.crash_after:
+            self.crash_after = None
+            raise Crash
+
+    def _delete(self, name: str, uid: str, grace: int | None) -> None:
+        pod = self.pods.get(name)
+        if pod is None or pod.uid != uid:
+            return
+        if grace == 0 or pod.ended or not pod.bound:
+            del self.pods[name]
+        elif pod.deleting_since is None:
+            self.pods[name] = replace(pod, deleting_since=self.now)
+
+    def _create(self, state: JobState, rank: int) -> None:
+        name = pod_name(self.job.name, state.attempt, rank)
+        if name in self.pods:
+            return
+        assert state.placement is not None
+        self.created.append(name)
+        uid = f"uid-{len(self.created)}"
+        self.pods[name] = Worker(name, uid, state.attempt, rank, state.placement.nodes[rank])
+
+
+@dataclass
+class StoredJob(LiveJob):
+    """A job whose state lives in the JSON of its status alone.
+
+    A new attempt is recorded by the placement's own small write. Of other changes ``lazy`` decides whether those that
+    are no transition are written, which the operator delays or leaves out.
+    """
+
+    status: dict[str, Any] = field(default_factory=dict)
+    lazy: bool = False
+
+    def recall(self) -> JobState:
+        self.state = restore(self.status)
+        return self.state
+
+    def remember(self, before: JobState, state: JobState) -> None:
+        if state.attempt > before.attempt:
+            written = placement_patch(self.job.name, state)["status"]
+            self._act()
+            self.status = stored({**self.status, **written})
+        elif not self.lazy or outline(before) != outline(state):
+            body = status_body(state, 1)
+            known = {key: value for key, value in self.status.items() if key != "placement"}
+            if stored(body) != known:
+                self._act()
+                kept = {"placement": self.status["placement"]} if "placement" in self.status else {}
+                self.status = stored({**body, **kept})
+        self.state = restore(self.status)
+
+
+def stored(status: dict[str, Any]) -> dict[str, Any]:
+    """A status as the API server gives it back."""
+    return dict(json.loads(json.dumps(status)))
+
+
+def outline(state: JobState) -> tuple[object, ...]:
+    """What the operator never leaves unwritten."""
+    conditions = {kind: condition.status for kind, condition in state.conditions.items()}
+    return state.phase, state.attempt, state.restarts, state.start_attempts, state.avoid, conditions
+
+
+def ranks_of(pods: Iterable[Worker]) -> list[tuple[int, int]]:
+    """(attempt, rank) of pods, sorted."""
+    return sorted((pod.attempt, pod.rank) for pod in pods)
+
+
+def active(state: JobState) -> bool:
+    """Whether an attempt lives."""
+    return state.phase in ACTIVE
