@@ -37,6 +37,8 @@ GATHER_SECONDS: Final = 0.05
 RESYNC_SECONDS: Final = 600.0
 STALE_SECONDS: Final = 240.0
 DRIFT_SECONDS: Final = 300.0
+EVENT_HOLD_SECONDS: Final = 5.0
+"""How long an event waits for one that says more."""
 SUPERSEDES: Final = {"Started": {"Accepted", "Placed"}, "Placed": {"Accepted"}, "Completed": {"Accepted", "Placed"}}
 
 
@@ -72,7 +74,9 @@ class App:
         self.scheduler = Scheduler(self.observer, metrics, carry_out=self._carry_out, tell=self._tell)
         self.writer = StatusWriter(client, self.observer, self.queue)
         self.judge = Judge(client, self.observer, self.queue, settings)
-        self.recorder = EventRecorder(client, "berth.dev/operator", identity.name, supersedes=SUPERSEDES)
+        self.recorder = EventRecorder(
+            client, "berth.dev/operator", identity.name, supersedes=SUPERSEDES, hold=EVENT_HOLD_SECONDS
+        )
         self.jobs = TrainingJobs(
             client, self.observer, self.scheduler, self.writer, self.judge, self.recorder, metrics, self.queue, settings
         )

@@ -6,6 +6,7 @@ mistakes are reported in its words, and no copy of its rules can age here.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,12 +54,14 @@ class Judge:
         self._client, self._observer, self._queue = client, observer, queue
         self._settings, self._clock = settings, clock
         self._opinions: dict[tuple[str, int], _Opinion] = {}
+        self._asking: dict[tuple[str, int], asyncio.Lock] = {}
 
     def forget(self, uid: str) -> None:
         """Opinions are by template; they age by themselves, a few more are dropped here."""
         if len(self._opinions) > 1000:
             now = self._clock()
             self._opinions = {key: opinion for key, opinion in self._opinions.items() if opinion.until > now}
+            self._asking = {key: lock for key, lock in self._asking.items() if key in self._opinions or lock.locked()}
 
     def priority(self, spec: TrainingJobSpec) -> int:
         """The value of the job's PriorityClass; 0 without one."""
@@ -82,14 +85,14 @@ class Judge:
     async def _ask(self, view: JobView) -> Rejection | None:
         body = probe_pod(probe_plan(view, self._settings, self._observer.fleet))
         key = (view.key[0], crc32(msgspec.json.encode(body)))
-        now = self._clock()
-        known = self._opinions.get(key)
-        if known is None or known.until <= now:
-            rejection = await self._dry_run(view, body)
-            keep = ACCEPTED_SECONDS if rejection is None else REFUSED_SECONDS
-            known = self._opinions[key] = _Opinion(rejection, now + keep)
+        async with self._asking.setdefault(key, asyncio.Lock()):
+            known = self._opinions.get(key)
+            if known is None or known.until <= self._clock():
+                rejection = await self._dry_run(view, body)
+                keep = ACCEPTED_SECONDS if rejection is None else REFUSED_SECONDS
+                known = self._opinions[key] = _Opinion(rejection, self._clock() + keep)
         if known.rejection is not None:
-            self._queue.add_after(view.key, max(known.until - now, 0.0) + 0.1)
+            self._queue.add_after(view.key, max(known.until - self._clock(), 0.0) + 0.1)
         return known.rejection
 
     async def _dry_run(self, view: JobView, body: dict[str, object]) -> Rejection | None:

@@ -27,10 +27,10 @@ from berth.training.state import JobState, Phase
 _LOG: Final = logging.getLogger(__name__)
 
 MOVING_PER_SECOND: Final = 4.0
-MOVING_BURST: Final = 20.0
+MOVING_BURST: Final = 5.0
 MOVING_SECONDS: Final = 60.0
 """Moving figures of one object are written at most so often."""
-FIRST_SECONDS: Final = 1.0
+FIRST_SECONDS: Final = 2.0
 """A new job that is placed within this time never shows Queued."""
 START_SECONDS: Final = 10.0
 """A gang that still starts after this time shows how far it is, at most this often."""
