@@ -186,6 +186,8 @@ class ApiClient:
     ) -> T:
         """Server-side apply: ``body`` is everything that ``manager`` wants; a field that it leaves out is given up.
 
+        The server wants ``body`` to state apiVersion, kind and metadata.name itself.
+
         Raises:
             Conflict: another manager owns a field and ``force`` is off; the causes name the fields.
         """

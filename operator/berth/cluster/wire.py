@@ -2,9 +2,8 @@
 
 Decoding is the only cost that grows with the cluster, so it is typed: msgspec skips what no struct names
 (managed fields, annotations, volumes, images of a node) without ever making Python objects of it. Values are
-frozen and shared, nobody copies them. Structs stay out of the garbage collector's reach (``gc=False``): they are
-trees made by a decoder, which cannot contain a cycle. Texts that repeat over thousands of objects (labels,
-phases, condition types, quantities, node names) are interned.
+frozen and nobody copies them; what repeats from pod to pod exists once (:mod:`berth.cluster.sharing`). Structs stay
+out of the garbage collector's reach (``gc=False``): they are trees made by a decoder, which cannot contain a cycle.
 
 Every field has a default, because a bookmark is an object with nothing but a resourceVersion. Annotations are
 left out on purpose: they are never input.
@@ -13,52 +12,19 @@ left out on purpose: they are never input.
 from __future__ import annotations
 
 from datetime import datetime
-from sys import intern
 from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import Raw, field
 from msgspec.structs import force_setattr
 
+from berth.cluster.sharing import interned, share_texts, shared, shared_texts
+
 NO_BYTES: Final = Raw(b"")
 
 
 class Wire(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """Base of every struct here."""
-
-
-def _intern(struct: Wire, *names: str) -> None:
-    for name in names:
-        text = getattr(struct, name)
-        if text:
-            force_setattr(struct, name, intern(text))
-
-
-def _interned(texts: dict[str, str]) -> dict[str, str]:
-    return {intern(key): intern(text) for key, text in texts.items()}
-
-
-_SHARED: Final[dict[Any, Any]] = {}
-_SHARED_LIMIT: Final = 8192
-
-
-def _shared(key: Any, value: Any) -> Any:
-    """The first of the equal values that came along: tolerations, amounts and times repeat from pod to pod."""
-    known = _SHARED.get(key)
-    if known is not None:
-        return known
-    if len(_SHARED) >= _SHARED_LIMIT:
-        _SHARED.clear()
-    _SHARED[key] = value
-    return value
-
-
-def _shared_texts(texts: dict[str, str]) -> dict[str, str]:
-    key = tuple(texts.items())
-    known: dict[str, str] | None = _SHARED.get(key)
-    if known is None:
-        known = _shared(key, _interned(texts))
-    return known
 
 
 class OwnerReference(Wire, frozen=True):
@@ -71,7 +37,7 @@ class OwnerReference(Wire, frozen=True):
     controller: bool = False
 
     def __post_init__(self) -> None:
-        _intern(self, "api_version", "kind", "name", "uid")
+        share_texts(self, "api_version", "kind", "name", "uid")
 
 
 class Meta(Wire, frozen=True):
@@ -89,9 +55,9 @@ class Meta(Wire, frozen=True):
     deletion_grace_period_seconds: int | None = None
 
     def __post_init__(self) -> None:
-        _intern(self, "name", "namespace")
+        share_texts(self, "name", "namespace")
         if self.labels:
-            force_setattr(self, "labels", _interned(self.labels))
+            force_setattr(self, "labels", interned(self.labels))
 
     @property
     def key(self) -> tuple[str, str]:
@@ -140,9 +106,9 @@ class Condition(Wire, frozen=True):
     observed_generation: int = 0
 
     def __post_init__(self) -> None:
-        _intern(self, "type", "status", "reason", "message")
+        share_texts(self, "type", "status", "reason", "message")
         if self.last_transition_time is not None:
-            force_setattr(self, "last_transition_time", _shared(self.last_transition_time, self.last_transition_time))
+            force_setattr(self, "last_transition_time", shared(self.last_transition_time, self.last_transition_time))
 
 
 def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
@@ -157,8 +123,8 @@ class ResourceNeeds(Wire, frozen=True):
     limits: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        force_setattr(self, "requests", _shared_texts(self.requests))
-        force_setattr(self, "limits", _shared_texts(self.limits))
+        force_setattr(self, "requests", shared_texts(self.requests))
+        force_setattr(self, "limits", shared_texts(self.limits))
 
 
 NO_NEEDS: Final = ResourceNeeds()
@@ -172,7 +138,7 @@ class Container(Wire, frozen=True):
     restart_policy: str = ""
 
     def __post_init__(self) -> None:
-        _intern(self, "name", "restart_policy")
+        share_texts(self, "name", "restart_policy")
 
 
 class PodToleration(Wire, frozen=True):
@@ -185,7 +151,7 @@ class PodToleration(Wire, frozen=True):
     toleration_seconds: int | None = None
 
     def __post_init__(self) -> None:
-        _intern(self, "key", "operator", "value", "effect")
+        share_texts(self, "key", "operator", "value", "effect")
 
 
 class PodSpec(Wire, frozen=True):
@@ -201,10 +167,10 @@ class PodSpec(Wire, frozen=True):
     tolerations: tuple[PodToleration, ...] = ()
 
     def __post_init__(self) -> None:
-        _intern(self, "node_name", "priority_class_name", "scheduler_name")
-        force_setattr(self, "overhead", _shared_texts(self.overhead))
+        share_texts(self, "node_name", "priority_class_name", "scheduler_name")
+        force_setattr(self, "overhead", shared_texts(self.overhead))
         if self.tolerations:
-            force_setattr(self, "tolerations", _shared(self.tolerations, self.tolerations))
+            force_setattr(self, "tolerations", shared(self.tolerations, self.tolerations))
 
 
 class StateWaiting(Wire, frozen=True):
@@ -254,7 +220,7 @@ class ContainerStatus(Wire, frozen=True):
     last_state: ContainerState = NO_STATE
 
     def __post_init__(self) -> None:
-        _intern(self, "name", "image_id")
+        share_texts(self, "name", "image_id")
 
 
 class PodStatus(Wire, frozen=True):
@@ -269,7 +235,7 @@ class PodStatus(Wire, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
     def __post_init__(self) -> None:
-        _intern(self, "phase", "reason")
+        share_texts(self, "phase", "reason")
 
 
 class Pod(Wire, frozen=True):
@@ -294,7 +260,7 @@ class NodeTaint(Wire, frozen=True):
     time_added: datetime | None = None
 
     def __post_init__(self) -> None:
-        _intern(self, "key", "value", "effect")
+        share_texts(self, "key", "value", "effect")
 
 
 class NodeSpec(Wire, frozen=True):
@@ -311,7 +277,7 @@ class NodeStatus(Wire, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
     def __post_init__(self) -> None:
-        force_setattr(self, "allocatable", _shared_texts(self.allocatable))
+        force_setattr(self, "allocatable", shared_texts(self.allocatable))
 
 
 class Node(Wire, frozen=True):
