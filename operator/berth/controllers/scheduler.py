@@ -42,6 +42,15 @@ class Explained:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Why a job waits: nothing known yet (position 0), the bare refusal, or with what would change it."""
+
+    refusal: Refusal | None = None
+    position: int = 0
+    explained: bool = False
+
+
 class Scheduler:
     """Decides placements. ``carry_out`` is called with the key of a job that has a promise, ``tell`` of one refused."""
 
@@ -98,13 +107,13 @@ class Scheduler:
         self._sorted = None
         self._decided = (-1, -1)
 
-    def why(self, uid: str) -> tuple[Refusal | None, int]:
-        """Why the job still waits, explained if that has been done, and its position (0: not looked at yet)."""
+    def why(self, uid: str) -> Waits:
+        """Why the job still waits."""
         verdict = self._verdicts.get(uid)
         if verdict is None or isinstance(verdict.outcome, Placement):
-            return None, 0
+            return Waits()
         explained = self._explained.get(uid)
-        return (explained.refusal if explained else verdict.outcome), verdict.position
+        return Waits(explained.refusal if explained else verdict.outcome, verdict.position, explained is not None)
 
     async def run(self) -> None:
         """Decide for ever."""

@@ -1,8 +1,8 @@
 """A training job's status, read into plain values and written back.
 
 The placement has a field manager of its own and is written before the first pod. That one small write also says that
-the attempt has begun, so everything else that follows from it (the conditions, the line in the ledger) is derived
-again when the status is read, and reaches the API server with the next transition.
+the attempt has begun and how it saves, so everything else that follows from it (the conditions, the line in the
+ledger) is derived again when the status is read, and reaches the API server with the next transition.
 """
 
 from __future__ import annotations
@@ -70,12 +70,17 @@ def _with_placement(state: JobState, recorded: Mapping[str, Any] | None) -> JobS
     if number == state.attempt and number > ledger and state.phase in ACTIVE:
         attempt = Attempt(number, when, state.workers, placement.pool)
         state = replace(state, attempts=(*state.attempts, attempt)[-10:])
+        if "Accepted" not in state.conditions:
+            state = state.with_condition("Accepted", True, "Valid", now=when)
         state = placed_conditions(state, placement, when)
     return state
 
 
 def placement_patch(name: str, state: JobState) -> Json:
-    """What the placement's own manager applies: where the ranks go, and that the attempt has begun."""
+    """What the placement's own manager applies: where the ranks go, and that the attempt has begun.
+
+    The checkpoint policy is part of it, because pods that are created after a crash must be told the same.
+    """
     placement = state.placement
     assert placement is not None
     recorded = {
@@ -87,7 +92,14 @@ def placement_patch(name: str, state: JobState) -> Json:
         "lowerBound": dict(placement.lower_bound),
         "ranks": encode_ranks(placement.nodes),
     }
-    summary = {"phase": str(state.phase), "attempt": state.attempt, "workers": state.workers, "message": state.message}
+    summary: Json = {
+        "phase": str(state.phase),
+        "attempt": state.attempt,
+        "workers": state.workers,
+        "message": state.message,
+    }
+    if state.checkpoint is not None:
+        summary["checkpoint"] = _checkpoint_body(state.checkpoint)
     return _object(name, {**summary, "placement": recorded})
 
 

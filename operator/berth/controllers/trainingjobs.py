@@ -147,8 +147,8 @@ class TrainingJobs:
             memory.attempt, memory.refused_create = state.attempt, ""
         elif self._observer.promises.get(view.uid) is not None and not step.wants_placement:
             self._observer.retract(view.uid)
-        refusal, position = self._scheduler.why(view.uid) if step.wants_placement else (None, 0)
-        written = began or await self._writer.consider(view, before, state, refusal, position)
+        waits = self._scheduler.why(view.uid) if step.wants_placement else None
+        written = began or await self._writer.consider(view, before, state, waits)
         if step.wants_placement:
             self._want(view, state)
         await self._delete(view, step.delete, workers)

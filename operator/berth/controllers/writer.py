@@ -20,6 +20,7 @@ from berth.cluster.client import ApiClient
 from berth.cluster.kinds import TRAINING_JOBS
 from berth.cluster.queue import WorkQueue
 from berth.controllers.observe import JobKey, JobView, Observer
+from berth.controllers.scheduler import Waits
 from berth.controllers.status import Json, placement_patch, status_body, status_patch
 from berth.training.records import Refusal
 from berth.training.state import JobState, Phase
@@ -98,13 +99,11 @@ class StatusWriter:
         )  # fmt: skip
         self._observer.caches.jobs.put(answer)
 
-    async def consider(
-        self, view: JobView, before: JobState, state: JobState, refusal: Refusal | None, position: int
-    ) -> bool:
+    async def consider(self, view: JobView, before: JobState, state: JobState, waits: Waits | None) -> bool:
         """Write if it is due; returns whether it was written. What is not due yet puts the job on the queue again."""
-        if refusal is not None:
-            state = with_refusal(state, refusal, self._wall())
-        queue = self._queue_status(view, state, position)
+        if waits is not None and waits.refusal is not None and (waits.explained or not _says(before, waits.refusal)):
+            state = with_refusal(state, waits.refusal, self._wall())
+        queue = self._queue_status(view, state, waits)
         body = status_body(state, view.object.metadata.generation)
         if queue:
             body["queue"] = queue
@@ -137,15 +136,23 @@ class StatusWriter:
             return last + START_SECONDS
         return last + MOVING_SECONDS
 
-    def _queue_status(self, view: JobView, state: JobState, position: int) -> Json | None:
+    def _queue_status(self, view: JobView, state: JobState, waits: Waits | None) -> Json | None:
         """The place in the queue; a move of less than a tenth is not worth a write."""
-        if state.phase not in (Phase.QUEUED, Phase.RESTARTING) or not 0 < position <= POSITIONS:
+        if waits is None or state.phase not in (Phase.QUEUED, Phase.RESTARTING):
             return None
         known = view.persisted.get("queue") or {}
         shown = known.get("position") or 0
-        if shown and abs(shown - position) * 10 <= shown:
+        if not waits.position or (shown and abs(shown - waits.position) * 10 <= shown):
             return dict(known)
-        return {"position": position, "asOf": rfc3339(self._wall())}
+        if waits.position > POSITIONS:
+            return None
+        return {"position": waits.position, "asOf": rfc3339(self._wall())}
+
+
+def _says(state: JobState, refusal: Refusal) -> bool:
+    """Whether the state gives this reason already, perhaps in more words."""
+    placed = state.conditions.get("Placed")
+    return placed is not None and placed.status == "False" and placed.reason == refusal.reason
 
 
 def with_refusal(state: JobState, refusal: Refusal, now: float) -> JobState:

@@ -1,0 +1,180 @@
+"""One control plane with the chart and the operator, watched for broken promises, for all end-to-end tests."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from benchmarks.invariants import InvariantWatcher
+from tests.conftest import Kubectl, run_kubectl
+
+from berth.catalogue.load import load
+from berth.devcluster import cluster as devcluster
+from berth.devcluster.api import Api
+from berth.devcluster.binaries import Binaries
+from berth.devcluster.cluster import DevCluster
+from berth.devcluster.components import Features
+from berth.devcluster.operator import Operator, install_chart, start_operator
+from berth.devcluster.process import wait_until
+
+Json = dict[str, Any]
+PATIENCE = 40.0
+
+
+@dataclass
+class Berth:
+    """A cluster in which Berth runs."""
+
+    cluster: DevCluster
+    api: Api
+    operators: list[Operator] = field(default_factory=list)
+
+    def start(self, identity: str = "operator-0") -> Operator:
+        """One more replica."""
+        operator = start_operator(self.cluster, identity)
+        self.operators.append(operator)
+        return operator
+
+    def stop_all(self) -> None:
+        """End every replica cleanly."""
+        for operator in self.operators:
+            operator.resume()
+            operator.stop()
+        self.operators.clear()
+
+    def expect_one(self) -> None:
+        """Exactly one healthy replica, whatever the test before did."""
+        if len(self.operators) != 1 or not self.operators[0].process.alive():
+            self.stop_all()
+            self.start()
+
+
+@dataclass
+class Jobs:
+    """TrainingJobs of one namespace, in a few verbs."""
+
+    api: Api
+    namespace: str
+
+    def submit(self, name: str, workers: int = 2, *, annotations: dict[str, str] | None = None, **spec: Any) -> Json:
+        """Create a job of whole H100 nodes; ``spec`` adds or replaces fields."""
+        container = {"name": "worker", "image": "registry.example/train:1"}
+        template = {"metadata": {"annotations": annotations or {}}, "spec": {"containers": [container]}}
+        body = {
+            "apiVersion": "berth.dev/v1alpha1",
+            "kind": "TrainingJob",
+            "metadata": {"name": name},
+            "spec": {
+                "workers": workers,
+                "accelerators": {"perWorker": 8, "types": ["H100"]},
+                "template": template,
+                **spec,
+            },
+        }
+        return self.api.post(self._path(), body)
+
+    def get(self, name: str) -> Json:
+        """The object."""
+        return self.api.get(self._path(name))
+
+    def status(self, name: str) -> Json:
+        """Its status, empty before the first."""
+        return self.get(name).get("status") or {}
+
+    def patch(self, name: str, **spec: Any) -> Json:
+        """Merge into the spec."""
+        return self.api.patch(self._path(name), {"spec": spec})
+
+    def delete(self, name: str) -> None:
+        """Delete as kubectl does."""
+        self.api.delete(self._path(name), propagationPolicy="Background")
+
+    def expect(self, name: str, condition: Callable[[Json], object], seconds: float = PATIENCE) -> Json:
+        """The status once it meets ``condition``."""
+        met = wait_until(lambda: bool(condition(self.status(name))), seconds)
+        status = self.status(name)
+        assert met, f"{name} after {seconds:.0f} s: {status}"
+        return status
+
+    def expect_phase(self, name: str, phase: str, seconds: float = PATIENCE) -> Json:
+        """The status once the job is in ``phase``."""
+        return self.expect(name, lambda status: status.get("phase") == phase, seconds)
+
+    def pods(self, name: str) -> list[Json]:
+        """Its pods by name."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        items = self.api.get(path, labelSelector=f"berth.dev/job-name={name}")["items"]
+        return sorted(items, key=lambda pod: str(pod["metadata"]["name"]))
+
+    def events(self, name: str) -> list[str]:
+        """Reasons of its events, oldest first."""
+        items = self.api.get(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")["items"]
+        mine = [event for event in items if event["regarding"]["name"] == name]
+        return [event["reason"] for event in sorted(mine, key=lambda event: str(event["eventTime"]))]
+
+    def condition(self, name: str, kind: str) -> Json:
+        """One condition, empty when it was never set."""
+        found = [entry for entry in self.status(name).get("conditions", []) if entry["type"] == kind]
+        return found[0] if found else {}
+
+    def annotate_pod(self, pod: str, **annotations: str) -> None:
+        """Tell the simulated containers of a pod what to do; underscores become dashes."""
+        named = {f"berth.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+        self.api.patch(f"/api/v1/namespaces/{self.namespace}/pods/{pod}", {"metadata": {"annotations": named}})
+
+    def _path(self, name: str = "") -> str:
+        path = f"/apis/berth.dev/v1alpha1/namespaces/{self.namespace}/trainingjobs"
+        return f"{path}/{name}" if name else path
+
+
+@pytest.fixture(scope="session")
+def berth_cluster(binaries: Binaries) -> Iterator[Berth]:
+    """The cluster: tiny fleet, chart installed, nobody running yet."""
+    devcluster.reap()
+    features = Features(node_leases=False)
+    running = DevCluster.up(f"e2e-{os.getpid()}", fleet="tiny", binaries=binaries, owned=True, features=features)
+    try:
+        install_chart(running)
+        berth = Berth(running, running.api())
+        try:
+            yield berth
+        finally:
+            berth.stop_all()
+        running.expect_running()
+    finally:
+        running.down()
+
+
+@pytest.fixture
+def berth(berth_cluster: Berth) -> Iterator[Berth]:
+    """Berth with one replica, and every promise watched during the test."""
+    berth_cluster.expect_one()
+    with InvariantWatcher(berth_cluster.api, load()) as watcher:
+        yield berth_cluster
+    watcher.expect_clean()
+
+
+@pytest.fixture
+def jobs(berth: Berth) -> Iterator[Jobs]:
+    """Jobs in a namespace of their own; gone, with their pods, before the next test."""
+    name = f"e2e-{time.time_ns() % 10**10}"
+    berth.api.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    assert wait_until(lambda: berth.api.exists(f"/api/v1/namespaces/{name}/serviceaccounts/default"), PATIENCE)
+    yield Jobs(berth.api, name)
+    path = f"/apis/berth.dev/v1alpha1/namespaces/{name}/trainingjobs"
+    berth.api.delete(path, propagationPolicy="Background")
+    pods = f"/api/v1/namespaces/{name}/pods"
+    assert wait_until(lambda: not berth.api.get(pods)["items"], PATIENCE), "pods outlive their job"
+    berth.api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture(scope="session")
+def e2e_kubectl(berth_cluster: Berth) -> Kubectl:
+    """kubectl against the end-to-end cluster."""
+    from berth.devcluster import tools
+
+    return run_kubectl(tools.kubectl(), berth_cluster.cluster.kubeconfig)
