@@ -21,8 +21,8 @@ from pathlib import Path
 
 from berth.devcluster import build, gomodule, paths, tools
 from berth.devcluster.components import API_SERVER, CONTROLLER_MANAGER, ETCD, KWOK, SCHEDULER, START_ORDER
-from berth.devcluster.process import Progress, quiet
 from berth.devcluster.problems import DevClusterProblem
+from berth.devcluster.process import Progress, quiet
 
 _TRIO = (API_SERVER, SCHEDULER, CONTROLLER_MANAGER)
 _MINIMUM = (1, 34)

@@ -1,7 +1,8 @@
 """The command line of every component, as values: nothing here starts anything.
 
 Settings that are not the components' own defaults are the ones that let one laptop carry ten thousand simulated
-nodes: no fsync, wide client limits, no leader election, and nodes that need no lease to count as alive.
+nodes: no fsync, wide client limits, no leader election, nodes that need no lease to count as alive, and no writes to
+every fresh node (a start-up taint to take away again, a hint for kubelets).
 """
 
 from __future__ import annotations
@@ -119,6 +120,7 @@ def _api_server(layout: Layout, features: Features) -> list[str]:
         "--authorization-mode=Node,RBAC",
         "--allow-privileged=true",
         "--endpoint-reconciler-type=none",
+        "--disable-admission-plugins=TaintNodesByCondition",
         "--profiling=false",
     ]
     if features.native_gangs:
@@ -148,5 +150,6 @@ def _controller_manager(layout: Layout, features: Features) -> list[str]:
         f"--service-account-private-key-file={layout.pki / 'sa.key'}",
         f"--root-ca-file={layout.pki / 'ca.crt'}",
         "--use-service-account-credentials=true",
+        "--controllers=*,-ttl-controller",
     ]
     return arguments + ([] if features.node_leases else ["--node-monitor-grace-period=1h"])

@@ -1,8 +1,8 @@
 """Fleets as YAML files: a page that says what stands in the hall, expanded to one Node object per machine.
 
 A file holds ``parameters`` (integers that a caller may override), ``machines`` (shapes by name) and ``groups``.
-A group makes one node for every combination of its ``each`` ranges; in its texts, ``{...}`` is an integer or text
-expression over those variables, with an optional format as in ``{rack * 64 + host:04d}``.
+A group makes one node for every combination of its ``each`` ranges. In its texts, ``{...}`` is an expression over
+those variables and the ones that ``let`` reckons out, with an optional format as in ``{rack * 64 + host:04d}``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from berth.devcluster.api import Api, Json
 from berth.devcluster.documents import Document
 from berth.devcluster.problems import ApiRefused
 from berth.devcluster.simulation import MARK
-from berth.devcluster.templates import Scope, TemplateProblem, fill, span
+from berth.devcluster.templates import Scope, TemplateProblem, evaluate, fill, span
 from berth.values import ConfigProblem, ValueProblem, parse_resources
 
 _DATA = resources.files("berth.devcluster") / "data" / "fleets"
@@ -118,7 +118,7 @@ def _group(document: Document, path: tuple[Any, ...], parameters: Scope) -> Iter
         scope = {**parameters, **dict(zip(ranges, values, strict=True))}
         try:
             for variable, text in (group.get("let") or {}).items():
-                scope[variable] = fill(str(text), scope)
+                scope[variable] = evaluate(str(text), scope)
             yield _node(group, machine, scope)
         except (TemplateProblem, ValueProblem) as problem:
             raise document.problem(path, str(problem)) from problem
@@ -132,7 +132,8 @@ def _node(group: Mapping[str, Any], machine: Mapping[str, Any], scope: Scope) ->
     name = fill(group["name"], scope)
     allocatable = merged("allocatable")
     parse_resources(allocatable)
-    labels = {"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux", "kubernetes.io/hostname": name}
+    labels = _kubelet_labels(name) | merged("labels")
+    labels["beta.kubernetes.io/arch"] = labels["kubernetes.io/arch"]
     taints = [_taint(fill(text, scope)) for text in [*(machine.get("taints") or []), *(group.get("taints") or [])]]
     spec: Json = {"taints": taints} if taints else {}
     if group.get("unschedulable", machine.get("unschedulable", False)):
@@ -140,9 +141,19 @@ def _node(group: Mapping[str, Any], machine: Mapping[str, Any], scope: Scope) ->
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": labels | merged("labels"), "annotations": MARK | merged("annotations")},
+        "metadata": {"name": name, "labels": labels, "annotations": MARK | merged("annotations")},
         "spec": spec,
         "status": _status(name, allocatable, {**allocatable, **merged("capacity")}),
+    }
+
+
+def _kubelet_labels(name: str) -> dict[str, str]:
+    """Labels that a kubelet sets; the old ones too, or the controller manager would add them node by node."""
+    return {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
+        "beta.kubernetes.io/os": "linux",
     }
 
 

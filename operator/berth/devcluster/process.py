@@ -131,10 +131,13 @@ def tail(path: Path, lines: int = _TAIL_LINES) -> str:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Poll ``condition`` until it holds; False after ``seconds``."""
+    """Poll ``condition`` until it holds; False after ``seconds``. A costly condition is asked less often."""
     deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
+    while True:
+        asked = time.monotonic()
+        if condition():
+            return True
+        answered = time.monotonic()
+        if answered > deadline:
             return False
-        time.sleep(_POLL_SECONDS)
-    return True
+        time.sleep(max(_POLL_SECONDS, 2 * (answered - asked)))
