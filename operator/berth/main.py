@@ -84,38 +84,43 @@ async def operate(options: dict[str, object]) -> None:
               len(catalogue.catalogue.accelerators))  # fmt: skip
     servers = _serve(app, metrics, options)
     stop = asyncio.Event()
-    _stop_on_signals(stop)
     try:
         await _run(app, election, stop)
     finally:
         for server in servers:
             server.stop()
         await connection.close()
+        _LOG.info("stopped")
 
 
 async def _run(app: App, election: Election, stop: asyncio.Event) -> None:
-    """Until ``stop``, or until kopf, which takes over the signal handlers, ends for one."""
     registry = shell.build_registry(lambda: app.client.transport.connection, app.wake)
+    kopf_stop, kopf_ready = asyncio.Event(), asyncio.Event()
     tasks = {
         asyncio.create_task(app.keep_warm(), name="caches"),
-        asyncio.create_task(shell.run(registry, stop, asyncio.Event()), name="kopf"),
+        asyncio.create_task(shell.run(registry, kopf_stop, kopf_ready), name="kopf"),
         asyncio.create_task(_lead_when_warm(app, election), name="leader"),
     }
-    stopping = asyncio.create_task(_until(stop), name="stop")
+    stopping = asyncio.create_task(_until_signalled(stop, kopf_ready), name="stop")
     done, _ = await asyncio.wait({*tasks, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stop.set()
     for task in tasks:
         if task.get_name() != "kopf":
             task.cancel()
-    await asyncio.wait(tasks, timeout=20.0)
+    kopf_stop.set()
+    await asyncio.wait({task for task in tasks if task.get_name() == "leader"}, timeout=15.0)
+    await asyncio.wait(tasks, timeout=5.0)
     for task in done - {stopping}:
         with contextlib.suppress(asyncio.CancelledError):
             task.result()
-        if task.get_name() != "kopf" and not task.cancelled():
-            raise BerthError(f"the task {task.get_name()} ended by itself")
+        raise BerthError(f"the task {task.get_name()} ended by itself")
 
 
-async def _until(stop: asyncio.Event) -> None:
+async def _until_signalled(stop: asyncio.Event, kopf_ready: asyncio.Event) -> None:
+    """Until SIGTERM or SIGINT: kopf takes both for itself when it starts, so they are taken back then."""
+    _stop_on_signals(stop)
+    waiting = [asyncio.create_task(stop.wait()), asyncio.create_task(kopf_ready.wait())]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    _stop_on_signals(stop)
     await stop.wait()
 
 

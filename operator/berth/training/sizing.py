@@ -51,11 +51,21 @@ def worker_rdma(pool: Pool, kind: FabricKind | None, request: GangRequest, nodes
     rows = [pool.row[node] for node in nodes if node in pool.row]
     if not rows:
         return {}
-    devices = int(pool.total_devices[rows].max())
-    rails = fabric.rails * request.accelerators_per_worker // max(devices, 1)
-    offered: set[str] | None = None
+    offered: dict[str, int] | None = None
     for row in set(rows):
         known = pool.facts(row)
-        names = {name for name, amount in known.allocatable.items() if amount > 0} if known is not None else set()
-        offered = names if offered is None else offered & names
-    return kind.request(rails, offered or set())
+        room = {name: amount for name, amount in known.allocatable.items() if amount > 0} if known is not None else {}
+        offered = room if offered is None else {name: min(offered[name], room[name]) for name in offered.keys() & room}
+    devices = int(pool.total_devices[rows].max())
+    rails = _rails(pool, kind, offered or {}) * request.accelerators_per_worker // max(devices, 1)
+    return kind.request(rails, offered or {})
+
+
+def _rails(pool: Pool, kind: FabricKind, offered: Resources) -> int:
+    """Rails of a node: as its AcceleratorPool states them; in a discovered pool as many as it offers devices for."""
+    assert pool.spec.fabric is not None
+    stated = pool.spec.fabric.rails
+    if not pool.spec.discovered:
+        return stated
+    per_rail = (offered.get(entry.name, 0) for entry in kind.rdma_resources if entry.count == "PerRail")
+    return max(stated, *per_rail, 0)
