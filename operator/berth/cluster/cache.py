@@ -64,6 +64,8 @@ class Cache(Store[T], Generic[T]):
         self._page, self._silence = page, silence
         self._alive = self._clock.now()
         self._backoff = _FIRST_BACKOFF
+        self._turn: asyncio.Task[None] | None = None
+        self._listed = asyncio.Event()  # a list that began after the last refresh was asked for is complete
         self._resume = ""  # the version to watch from; empty: list first
 
     def staleness(self, now: float | None = None) -> float:
@@ -74,18 +76,43 @@ class Cache(Store[T], Generic[T]):
         """Keep the cache current until cancelled."""
         while True:
             began = self._clock.now()
+            self._turn = asyncio.create_task(self._list_and_watch())
             try:
-                if not self._resume:
-                    await self._list()
-                await self._watch()
-            except Expired as problem:
-                self._resume = ""
+                await asyncio.wait({self._turn})
+            except asyncio.CancelledError:
+                self._turn.cancel()
+                await asyncio.wait({self._turn})
+                raise
+            if self._turn.cancelled():
+                continue  # refresh wants a new list
+            problem = self._turn.exception()
+            if isinstance(problem, ClusterError):
                 await self._recover(problem, began)
-            except ClusterError as problem:
-                await self._recover(problem, began)
-            else:
-                if self._clock.now() - began < 1.0:
-                    await self._pause()
+            elif problem is not None:
+                raise problem
+            elif self._clock.now() - began < 1.0:
+                await self._pause()
+
+    async def refresh(self) -> None:
+        """Return when the cache shows at least what the server holds at the time of this call.
+
+        It asks for a new list and waits for it, through errors if need be: how far a watch lags behind cannot be
+        known, least of all of one whose connection died in silence. Call it before the first decision as leader.
+        """
+        self._listed.clear()
+        self._resume = ""
+        if self._turn is not None:
+            self._turn.cancel()
+        await self._listed.wait()
+
+    async def _list_and_watch(self) -> None:
+        if not self._resume:
+            await self._list()
+        try:
+            await self._watch()
+        except Expired:
+            self._resume = ""
+            raise
 
     async def _list(self) -> None:
         try:
@@ -117,6 +144,7 @@ class Cache(Store[T], Generic[T]):
         self._resume = version
         self.relists += 1
         self.synced.set()
+        self._listed.set()
 
     async def _watch(self) -> None:
         events = self._client.watch(

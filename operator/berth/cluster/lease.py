@@ -31,6 +31,7 @@ from berth.cluster.wire import Meta
 DURATION: Final = 15.0
 RENEW_DEADLINE: Final = 10.0
 RETRY: Final = 2.0
+_RELEASES: Final = 3
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -102,15 +103,16 @@ class Election:
         if not self._leading:
             return
         self._cease()
-        try:
+        for _ in range(_RELEASES):
             try:
                 await self._write(self._nobodys())
-            except Conflict:  # a renewal was under way when run was cancelled
-                await self._look()
+            except ClusterError as problem:  # a renewal was under way, or kopf has just closed the session
+                _LOG.info("the lease is not released yet: %s", problem)
+                await self._look_again()
                 if self.holder == self.identity:
-                    await self._write(self._nobodys())
-        except ClusterError as problem:
-            _LOG.warning("the lease could not be released and will run out instead: %s", problem)
+                    continue
+            return
+        _LOG.warning("the lease could not be released and will run out instead")
 
     def _nobodys(self) -> LeaseSpec:
         now, transitions = micro_time(self._clock.wall()), self._seen.spec.lease_transitions

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.unit.cluster.fakes import FakeClock, Server, client_of, eventually, failure, listening, settle
+from tests.unit.cluster.fakes import FakeClock, Server, client_of, eventually, failure, hang_up, listening, settle
 
 from berth.cluster.errors import NotLeading
 from berth.cluster.lease import Election
@@ -213,6 +213,21 @@ async def test_a_renewal_under_way_does_not_spoil_the_release(replicas, clock: F
     await first.crash()
     leases.version += 1
     leases.lease["metadata"]["resourceVersion"] = str(leases.version)  # the cancelled renewal arrived after all
+    await first.election.release()
+    assert leases.holder is None
+
+
+async def test_a_release_survives_a_connection_that_closes(replicas, leases: LeaseServer):
+    """kopf closes the shared session at about the time when the lease is released."""
+    first, _ = replicas
+    await first.crash()
+    refusals = iter([hang_up, hang_up])
+
+    async def once(request: web.Request) -> web.StreamResponse:
+        leases.refuse = None
+        return await next(refusals)(request)
+
+    leases.refuse = once
     await first.election.release()
     assert leases.holder is None
 

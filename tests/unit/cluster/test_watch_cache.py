@@ -174,6 +174,35 @@ async def test_a_silent_connection_is_replaced(pods: ApiServer):
     assert len(pods.lists()) == 1
 
 
+async def test_a_refresh_shows_what_is_now_even_through_a_dead_connection(pods: ApiServer):
+    """Stale state after a takeover: a watch that died in silence shows what was."""
+    pods.add("a")
+    pods.silent = True
+    async with watching(pods) as cache:
+        await expect_names(cache, "a")
+        await eventually(lambda: pods.streams)
+        pods.add("b")
+        pods.delete("a")
+        assert names(cache) == {"a"}
+        await cache.refresh()
+        assert names(cache) == {"b"}
+        pods.silent = False
+        pods.add("c")
+        await expect_names(cache, "b", "c")
+        await asyncio.gather(cache.refresh(), cache.refresh())
+
+
+async def test_a_refresh_waits_for_the_server(pods: ApiServer):
+    async with watching(pods) as cache:
+        await cache.synced.wait()
+        pods.refuse = failure(503, "ServiceUnavailable")
+        refresh = asyncio.create_task(cache.refresh())
+        await eventually(lambda: isinstance(cache.last_error, Unavailable))
+        assert not refresh.done()
+        pods.refuse = None
+        await refresh
+
+
 @pytest.mark.parametrize(
     ("refusal", "kind"),
     [
