@@ -189,8 +189,8 @@ COLUMNS = {
         "NAME": "chat-8b", "PHASE": "Ready", "READY": "11", "REPLICAS": "12", "MIN": "2", "MAX": "40", "USD/H": "14.20",
     },
     "acceleratorpool": {
-        "NAME": "", "ACCELERATOR": "H200", "ROLES": '["Training"]', "CAPACITY": "", "NODES": "64",
-        "ACCELERATORS": "512", "FREE": "128", "READY": "True",
+        "NAME": "", "ACCELERATOR": "H200", "ROLES": '["Training"]', "CAPACITY": "karpenter.sh/capacity-type",
+        "NODES": "64", "ACCELERATORS": "512", "FREE": "128", "READY": "True",
     },
 }  # fmt: skip
 WIDE = {

@@ -104,24 +104,26 @@ def list_map(key: str) -> Schema:
     return Schema({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]})
 
 
-def text(form: str, pattern: str, limit: int, says: str, *also: Rule) -> tuple[Any, Schema]:
+def text(form: str, pattern: str, limit: int, says: str, *, nonzero: bool = False) -> tuple[Any, Schema]:
     """A string of the form named ``form``, at most ``limit`` long; ``says`` ends a sentence that begins with the field.
 
-    The form is a CEL rule and not a ``pattern``, for which the server's message is the bare expression.
+    ``nonzero`` demands a digit above 0 where the text is not Auto. The form is a CEL rule and not a ``pattern``, for
+    which the server's message is the bare expression.
     """
-    rule = Rule(matches("self", pattern), says)
-    return Field(max_length=limit, pattern=pattern), checked(rule, *also, pattern=None, **{FORM: form})
+    rule = matches("self", pattern)
+    if nonzero:
+        rule += " && (self == 'Auto' || self.matches('[1-9]'))"
+    return Field(max_length=limit, pattern=pattern), checked(Rule(rule, says), pattern=None, **{FORM: form})
 
 
-_DURATION_FORM: Final = "must be a duration such as 90s, 10m or 1h30m (30 days = 720h)"
-_IS_DURATION: Final = matches("self", DURATION_PATTERN)
-_ABOVE_ZERO: Final = Rule(
-    f"!{_IS_DURATION} || duration(self) > duration('0s')", "must be above zero, such as 90s or 10m"
-)
+_EXAMPLES: Final = "such as 90s, 10m or 1h30m (30 days = 720h)"
 
-DurationOrZero = Annotated[str, *text("duration", DURATION_PATTERN, 32, _DURATION_FORM)]
+DurationOrZero = Annotated[str, *text("duration", DURATION_PATTERN, 32, f"must be a duration {_EXAMPLES}")]
 """Gateway API's duration: hours, minutes, seconds, milliseconds."""
-Duration = Annotated[str, *text("duration above zero", DURATION_PATTERN, 32, _DURATION_FORM, _ABOVE_ZERO)]
+Duration = Annotated[
+    str,
+    *text("duration above zero", DURATION_PATTERN, 32, f"must be a duration above zero, {_EXAMPLES}", nonzero=True),
+]
 """A duration above zero."""
 DurationOrAuto = Annotated[
     str,
@@ -129,8 +131,8 @@ DurationOrAuto = Annotated[
         "duration or Auto",
         r"^(Auto|([0-9]{1,5}(h|m|s|ms)){1,4})$",
         32,
-        "must be Auto or a duration such as 90s, 10m or 1h30m (30 days = 720h)",
-        Rule(f"!{_IS_DURATION} || duration(self) > duration('0s')", "must be Auto or above zero, such as 90s or 10m"),
+        f"must be Auto or a duration above zero, {_EXAMPLES}",
+        nonzero=True,
     ),
 ]
 Share = Annotated[str, *text("share", SHARE_PATTERN, 9, "must be a share from 0% to 100%, such as 80% or 99.9%")]

@@ -203,7 +203,7 @@ DEFINITIONS: Final = (
         columns=(
             Column("Accelerator", ".spec.accelerator"),
             Column("Roles", ".spec.roles"),
-            Column("Capacity", ".spec.capacityType.value"),
+            Column("Capacity", ".spec.capacityType.*"),
             Column("Nodes", ".status.nodes", "integer"),
             Column("Accelerators", ".status.accelerators", "integer"),
             Column("Free", ".status.free", "integer"),

@@ -29,6 +29,7 @@ from berth.api.common import (
     int_or_string,
     list_map,
     list_set,
+    text,
 )
 
 MAX_REPLICAS = 10_000
@@ -69,22 +70,21 @@ RolloutPartOrAuto = Annotated[
 ]
 LoadPerReplica = Annotated[
     str,
-    Field(min_length=1, max_length=20),
-    checked(
-        Rule(
-            "self.matches('^(Auto|[0-9]{1,12}([.][0-9]{1,6})?)$') && (self == 'Auto' || self.matches('[1-9]'))",
-            'must be Auto or a decimal string above zero, such as "12.5"',
-        )
+    *text(
+        "load",
+        r"^(Auto|[0-9]{1,12}(\.[0-9]{1,6})?)$",
+        20,
+        'must be Auto or a decimal string above zero, such as "12.5"',
+        nonzero=True,
     ),
 ]
 Hostname = Annotated[
     str,
-    Field(min_length=1, max_length=253),
-    checked(
-        Rule(
-            "self.matches('^([*][.])?[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",
-            "must be a host name in lower case, such as chat.example.com or *.example.com",
-        )
+    *text(
+        "host name",
+        r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        253,
+        "must be a host name in lower case, such as chat.example.com or *.example.com",
     ),
 ]
 

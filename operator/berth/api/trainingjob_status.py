@@ -256,6 +256,6 @@ def decode_ranks(text: str) -> tuple[str, ...]:
     if text.startswith(_COMPRESSED):
         try:
             text = zlib.decompress(base64.b64decode(text[len(_COMPRESSED) :], validate=True)).decode()
-        except zlib.error as problem:
-            raise ValueError(f"ranks do not decompress: {problem}") from problem
+        except (ValueError, zlib.error) as problem:
+            raise ValueError(f"ranks cannot be read: {problem}") from problem
     return tuple(text.split(",")) if text else ()
