@@ -5,52 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 
 import aiohttp
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from tests.unit.cluster.fakes import ApiServer, FakeClock, client_of, eventually, failure, listening
+from tests.unit.cluster.caches import changes_of, expect_names, names, pod, watching
+from tests.unit.cluster.fakes import ApiServer, FakeClock, eventually, failure
 
-from berth.cluster.cache import Cache
 from berth.cluster.errors import Expired, Forbidden, TooManyRequests, Unavailable, Unreachable
 from berth.cluster.kinds import PODS
-from berth.cluster.wire import Pod
-
-
-@asynccontextmanager
-async def watching(pods: ApiServer, clock: FakeClock | None = None, **settings: object) -> AsyncIterator[Cache[Pod]]:
-    cache = Cache(client_of(pods.connection, clock or FakeClock(hasty=True)), PODS, **settings)
-    task = asyncio.create_task(cache.run())
-    try:
-        yield cache
-        assert not task.done(), "nothing may end a watch"
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-def names(cache: Cache[Pod]) -> set[str]:
-    return {pod.metadata.name for pod in cache}
-
-
-async def expect_names(cache: Cache[Pod], *expected: str) -> None:
-    await eventually(lambda: names(cache) == set(expected))
-
-
-def changes_of(cache: Cache[Pod]) -> list[tuple[str | None, str | None]]:
-    """Records (old uid, new uid) of every change."""
-    seen: list[tuple[str | None, str | None]] = []
-    cache.subscribe(lambda old, new: seen.append((old and old.metadata.uid, new and new.metadata.uid)))
-    return seen
-
-
-def pod(name: str, version: int, uid: str = "") -> Pod:
-    meta = {"name": name, "namespace": "n", "uid": uid or f"uid-{name}", "resourceVersion": str(version)}
-    return PODS.decode(json.dumps({"metadata": meta}).encode())
 
 
 async def test_a_list_in_pages_and_then_changes(pods: ApiServer):
@@ -364,55 +326,3 @@ async def test_an_index_follows_every_change(pods: ApiServer):
         assert (list(by_job.keys()), set(by_job.get("2"))) == (["2"], {("n", "a")})
         late = cache.index(lambda each: each.metadata.labels.get("job"))
         assert dict(late.get("2")) == dict(by_job.get("2"))
-
-
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.sampled_from(["add", "delete", "recreate", "put"]), st.sampled_from("abc")),
-        st.tuples(st.sampled_from(["cut", "forget", "bookmark", "breathe"]), st.just("")),
-    ),
-    max_size=25,
-)
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(STEPS)
-def test_whatever_happens_the_cache_ends_where_the_server_is(steps: list[tuple[str, str]]):
-    """Events dropped, coalesced, expired, overtaken by our own writes: the final state is the same."""
-    asyncio.run(_converges(steps))
-
-
-async def _converges(steps: list[tuple[str, str]]) -> None:
-    pods = ApiServer()
-    async with listening(pods), watching(pods, page=2) as cache:
-        mirror: dict[str, str] = {}
-        cache.subscribe(lambda old, new: mirror.pop(old.metadata.uid) if old else None)
-        cache.subscribe(lambda old, new: mirror.update({new.metadata.uid: new.metadata.name}) if new else None)
-        for number, (step, name) in enumerate(steps):
-            match step:
-                case "add":
-                    pods.add(name, uid=pods.pods[name]["metadata"]["uid"] if name in pods.pods else f"{name}{number}")
-                case "delete" if name in pods.pods:
-                    pods.delete(name)
-                case "recreate" if name in pods.pods:
-                    pods.delete(name)
-                    pods.add(name, uid=f"{name}{number}")
-                case "put" if name in pods.pods:
-                    cache.put(PODS.decode(json.dumps(pods.pods[name]).encode()))
-                case "cut":
-                    pods.cut()
-                case "forget":
-                    pods.forget()
-                case "bookmark":
-                    pods.bookmark()
-                case "breathe":
-                    await asyncio.sleep(0.001)
-        pods.add("last")
-
-        def same() -> bool:
-            known = {(each.metadata.uid, each.metadata.resource_version) for each in cache}
-            held = pods.pods.values()
-            return known == {(each["metadata"]["uid"], each["metadata"]["resourceVersion"]) for each in held}
-
-        await eventually(same)
-        assert mirror == {each.metadata.uid: each.metadata.name for each in cache}
