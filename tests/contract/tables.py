@@ -24,7 +24,7 @@ def minimal(kind: str) -> Json:
 
 
 def bad_manifests(kind: str) -> list[Json]:
-    """``{name, patch, message}`` on the minimal manifest."""
+    """``{name, patch, message}`` on the minimal manifest; several messages come in any order."""
     return _read(f"bad/{kind}.yaml")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterator
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -70,16 +71,20 @@ def placed(kind: str, manifest: Json, namespace: str) -> Json:
     return manifest
 
 
-def expect_refused(message: str, call: Any, *arguments: Any, **query: Any) -> None:
+def expect_refused(message: str | list[str], call: Any, *arguments: Any, **query: Any) -> None:
+    """The call is refused with ``message``, or with all of several in any order."""
     with pytest.raises(ApiRefused) as refusal:
         call(*arguments, **query)
-    assert said(refusal.value.message) == message
+    if isinstance(message, str):
+        assert said(refusal.value.message) == message
+    else:
+        assert said(refusal.value.message) in {", ".join(order) for order in permutations(message)}
 
 
 def said(message: str) -> str:
-    """The server's words without the object's name before them and the server's own note behind them."""
+    """The server's words without the object's name before them, brackets, and the server's own note behind them."""
     errors = message.partition(" is invalid: ")[2] or message
-    return errors.removesuffix(UNCHECKED).removeprefix("[") if errors.endswith(UNCHECKED) else errors
+    return errors.removesuffix(UNCHECKED).removeprefix("[").removesuffix("]") if errors.startswith("[") else errors
 
 
 def cases(entries: list[Json]) -> Any:

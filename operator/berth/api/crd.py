@@ -28,7 +28,6 @@ HEADER: Final = "# Generated from operator/berth/api by `make crds`. Do not edit
 _DROPPED: Final = ("title", "$defs")
 NOTES: Final = (CODE_DEFAULT, FORM)
 """Keywords for people who read the reference; the API server would refuse them."""
-_INT32: Final = 2**31 - 1
 
 
 class StructuralSchema(GenerateJsonSchema):
@@ -74,8 +73,8 @@ def _inlined(node: object, definitions: Mapping[str, Any], without: Collection[s
             kept[key] = _inlined(value, definitions, without)
     if CODE_DEFAULT in node and CODE_DEFAULT in without:
         kept["description"] = f"{kept['description']} Default: {node[CODE_DEFAULT]}."
-    if kept.get("type") == "integer" and "format" not in kept:
-        kept["format"] = "int32" if kept.get("maximum", 2**63) <= _INT32 else "int64"  # type: ignore[operator]
+    if kept.get("type") == "integer":
+        kept["format"] = "int64"  # of an int32 out of range the server says so a second time, without the field
     return kept
 
 
