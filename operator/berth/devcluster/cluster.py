@@ -141,6 +141,11 @@ class DevCluster:
         return str(self._entry("clusters", "cluster")["server"])
 
     @property
+    def server_or_none(self) -> str:
+        """The API server's URL, or words to say that it has none yet."""
+        return self.server if self.kubeconfig.exists() else "no API server"
+
+    @property
     def ca(self) -> bytes:
         """The certificate, PEM, of the authority that signed the API server's."""
         return base64.b64decode(self._entry("clusters", "cluster")["certificate-authority-data"])
@@ -150,10 +155,11 @@ class DevCluster:
         return Api.from_kubeconfig(self.kubeconfig)
 
     def status(self) -> dict[str, bool]:
-        """Component to whether it runs, in the order they start."""
-        if self.engine == "kind":
-            return {"kind": kind.running(self), KWOK: KWOK in self.processes and self.processes[KWOK].alive()}
-        return {name: name in self.processes and self.processes[name].alive() for name in START_ORDER}
+        """Component to whether it runs, in the order they start; then what :meth:`adopt` has added."""
+        own = (KWOK,) if self.engine == "kind" else START_ORDER
+        guests = [name for name in self.processes if name not in START_ORDER]
+        alive = {name: name in self.processes and self.processes[name].alive() for name in (*own, *guests)}
+        return {"kind": kind.running(self), **alive} if self.engine == "kind" else alive
 
     def running(self) -> bool:
         """Whether every component runs."""
@@ -161,9 +167,8 @@ class DevCluster:
 
     def expect_running(self) -> None:
         """Raises: ComponentDied with the last log lines of the first component that has ended."""
-        for name in START_ORDER:
-            if name in self.processes:
-                self.processes[name].expect_alive()
+        for process in self.processes.values():
+            process.expect_alive()
 
     # -- for the engines -----------------------------------------------------------------------------------------
 
