@@ -133,7 +133,8 @@ def pool_names(catalogue: Catalogue, taken: Collection[str] = ()) -> dict[Kind, 
     Where two kinds would read the same, both carry a checksum of what they are.
     """
     kinds: list[Kind] = list(product(catalogue.accelerators, ("", *catalogue.fabrics), _PAID))
-    plain = {kind: slug(" ".join(part for part in kind if part)) for kind in kinds}
+    slugs = {part: slug(part) for part in (*catalogue.accelerators, *catalogue.fabrics, *_PAID) if part}
+    plain = {kind: "-".join(slugs[part] for part in kind if part) for kind in kinds}
     alike = Counter(plain.values())
     names: dict[Kind, str] = {}
     for kind, text in plain.items():

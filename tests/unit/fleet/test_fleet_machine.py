@@ -45,12 +45,12 @@ maybe = lambda values: st.sampled_from([None, *values])  # noqa: E731
 nodes = st.builds(
     make_node,
     st.sampled_from(NODES),
-    pool=maybe(["p", "q"]),
-    zone=maybe(["z1"]),
-    block=maybe(["a", "b"]),
+    pool=st.sampled_from(["p", "p", "q", None]),
+    zone=st.sampled_from(["z1", "z1", None]),
+    block=st.sampled_from(["a", "b", "b", None]),
     rack=maybe(["1", "2"]),
     clique=maybe(["c"]),
-    host=st.sampled_from(["", "", "", "same", None]),
+    host=st.sampled_from(["", "", "same", None]),
     devices=st.sampled_from([8, 8, 4, 0]),
     labels=st.builds(
         lambda product, odd: {"example.com/odd": odd, **({"nvidia.com/gpu.product": product} if product else {})},
@@ -59,8 +59,8 @@ nodes = st.builds(
     ),
     allocatable=st.sampled_from([{}, {"rdma/ib": 8}]),
     taints=st.lists(st.builds(Taint, st.sampled_from(["a", GPU])), max_size=2),
-    unschedulable=st.booleans(),
-    ready=st.booleans(),
+    unschedulable=st.sampled_from([False, False, False, True]),
+    ready=st.sampled_from([True, True, True, False]),
 )
 claims = st.builds(
     make_claim,
@@ -73,16 +73,20 @@ claims = st.builds(
     daemon=st.booleans(),
     amounts=st.sampled_from([{}, {"rdma/ib": 2}]),
 )
+pool_sets = st.lists(st.sampled_from(POOLS), unique_by=lambda spec: spec.name)
 
 
 class FleetMachine(RuleBasedStateMachine):
     undos = Bundle("undos")
 
-    @initialize()
-    def start(self):
+    @initialize(crowd=st.lists(nodes, max_size=len(NODES)), specs=pool_sets)
+    def start(self, crowd, specs):
         self.fleet = Fleet(catalogue())
-        self.nodes, self.claims, self.seen = {}, {}, set()
+        self.nodes, self.claims = {}, {}
         self.last = None  # the latest undo with what it must bring back, while nothing else was said
+        self.fleet.set_pools(specs)
+        for node in crowd:
+            self.set_node(node)
 
     @rule(node=nodes)
     def set_node(self, node):
@@ -97,7 +101,7 @@ class FleetMachine(RuleBasedStateMachine):
         del self.nodes[name]
         self.last = None
 
-    @rule(specs=st.lists(st.sampled_from(POOLS), unique_by=lambda spec: spec.name))
+    @rule(specs=pool_sets)
     def set_pools(self, specs):
         self.fleet.set_pools(specs)
         self.last = None
@@ -113,8 +117,9 @@ class FleetMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.last)
     @rule()
     def undo_at_once(self):
-        undo, (arrays, held), _ = self.last
+        undo, (arrays, held), changes = self.last
         undo()
+        changes.clear()  # it has no second effect
         self.claims = dict(held)
         assert self.state() == (arrays, held)
         self.last = None
@@ -189,7 +194,7 @@ class FleetMachine(RuleBasedStateMachine):
 
 
 TestFleetMachine = FleetMachine.TestCase
-TestFleetMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestFleetMachine.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 
 
 def test_check_notices_what_does_not_follow_from_nodes_and_claims():

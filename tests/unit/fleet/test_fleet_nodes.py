@@ -83,6 +83,7 @@ def test_the_same_taints_are_one_class_and_a_class_out_of_use_is_used_again():
     for value in range(20):
         fleet.set_node(make_node("n0", taints=[Taint("since", str(value))]))
     assert len(pool.taint_classes) == 4
+    assert fleet.check() == []
     assert pool.taint_classes[pool.taint_class[pool.row["n0"]]] == (Taint("since", "19"),)
 
 

@@ -91,6 +91,10 @@ def test_one_host_in_two_domains_is_refused_until_the_labels_agree():
     fleet.set_node(make_node("b", block="b", rack="r", host="h"))
     fleet.set_node(make_node("a", block="a", rack="r", host="own"))
     expect_unusable(fleet)
+    fleet.set_node(make_node("d", block="d", rack="r", host="own"))
+    expect_unusable(fleet, a="HostInTwoDomains", d="HostInTwoDomains")
+    fleet.remove_node("d")
+    expect_unusable(fleet)
 
 
 def test_a_weightier_reason_is_told_first():
