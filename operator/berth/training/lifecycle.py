@@ -259,8 +259,9 @@ def _start_fault(
             return Fault(Cause.START, f"{worker.name} cannot start: {worker.problem}")
     if sight.now - attempt.start >= job.start_timeout:
         late = sum(not worker.started for worker in mine) + len(missing)
-        words = f"{late} of {attempt.workers} workers did not run within {format_duration(job.start_timeout)}"
-        return Fault(Cause.START, words, rule="StartTimedOut")
+        if late:  # else all run, and only this look is late
+            words = f"{late} of {attempt.workers} workers did not run within {format_duration(job.start_timeout)}"
+            return Fault(Cause.START, words, rule="StartTimedOut")
     return None
 
 
@@ -287,7 +288,8 @@ def _stop(job: Job, state: JobState, sight: Sight, fault: Fault) -> Step:
 def _fault_event(fault: Fault) -> Event:
     if fault.rule == "StartTimedOut":
         return Event("StartTimedOut", fault.message, warning=True)
-    reason = "NodeLost" if fault.cause == Cause.INFRASTRUCTURE and fault.message.startswith("node ") else "WorkerFailed"
+    lost = fault.cause == Cause.INFRASTRUCTURE and fault.message.startswith(("node ", "nodes "))
+    reason = "NodeLost" if lost else "WorkerFailed"
     return Event(reason, fault.message, warning=True)
 
 

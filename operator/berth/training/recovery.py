@@ -80,7 +80,8 @@ def find_fault(
     lost_missing = sorted({placed_on[rank] for rank in missing if nodes.get(placed_on[rank]) == NodeState.GONE})
     if lost or lost_missing:
         names = tuple(dict.fromkeys((*lost, *lost_missing)))
-        return Fault(Cause.INFRASTRUCTURE, f"node {', '.join(names[:3])}{_more(names)} is gone", names)
+        words = "node {} is gone" if len(names) == 1 else "nodes {} are gone"
+        return Fault(Cause.INFRASTRUCTURE, words.format(", ".join(names[:3]) + _more(names)), names)
     for worker in workers:
         if worker.disrupted:
             avoid = (worker.node,) if worker.node else ()
