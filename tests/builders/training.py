@@ -17,7 +17,7 @@ from berth.api.names import pod_name
 from berth.controllers.status import placement_patch, restore, status_body
 from berth.training.lifecycle import Job, Sight, advance
 from berth.training.records import Placement
-from berth.training.state import ACTIVE, Event, JobState, NodeState, Phase, Step, Worker
+from berth.training.state import ACTIVE, Checkpoint, Event, JobState, NodeState, Phase, Step, Worker
 
 START = 1_800_000_000
 
@@ -57,6 +57,7 @@ class LiveJob:
     now: float = START
     stuck_since: dict[str, float] = field(default_factory=dict)
     refused_create: str = ""
+    checkpoint: Checkpoint | None = None
     events: list[Event] = field(default_factory=list)
     history: list[Step] = field(default_factory=list)
     created: list[str] = field(default_factory=list)
@@ -68,7 +69,8 @@ class LiveJob:
         stuck = {pod.uid for pod in self.pods.values() if pod.problem}
         self.stuck_since = {uid: self.stuck_since.get(uid, self.now) for uid in stuck}
         workers = sorted(self.pods.values(), key=lambda pod: (pod.attempt, pod.rank))
-        return Sight(workers, self.nodes, self.now, self.stuck_since, placed, None, self.refused_create)
+        checkpoint = self.checkpoint if placed is not None else None
+        return Sight(workers, self.nodes, self.now, self.stuck_since, placed, checkpoint, self.refused_create)
 
     def look(self, placed: Placement | None = None) -> Step:
         """One look: decide and carry out."""
@@ -77,21 +79,22 @@ class LiveJob:
         self.history.append(step)
         if step.state.attempt > before.attempt:
             self.refused_create = ""
-        self.remember(before, step.state)
+        written = self.remember(before, step.state)
         for entry in step.delete:
             self._act()
             self._delete(entry.name, entry.uid, entry.grace)
         for rank in step.create:
             self._act()
             self._create(step.state, rank)
-        self.events += step.events
+        if written:
+            self.events += step.events
         return step
 
     def look_until_quiet(self) -> Step:
         """Look until a look changes nothing; a job that never comes to rest fails the test."""
         for _ in range(50):
-            step = self.look()
-            if not step.delete and not step.create and not step.events:
+            told, step = len(self.events), self.look()
+            if not step.delete and not step.create and len(self.events) == told:
                 return step
         raise AssertionError(f"never quiet: {step}")
 
@@ -99,11 +102,12 @@ class LiveJob:
         """The state before a look."""
         return self.state
 
-    def remember(self, before: JobState, state: JobState) -> None:
-        """Keep what a look decided."""
+    def remember(self, before: JobState, state: JobState) -> bool:
+        """Keep what a look decided; whether anything was written. Events are told only of what was."""
         if state != before:
             self._act()
         self.state = state
+        return state != before
 
     def wait(self, seconds: float) -> LiveJob:
         """Let time pass."""
@@ -203,19 +207,19 @@ class StoredJob(LiveJob):
         self.state = restore(self.status)
         return self.state
 
-    def remember(self, before: JobState, state: JobState) -> None:
+    def remember(self, before: JobState, state: JobState) -> bool:
+        status = self.status
         if state.attempt > before.attempt:
-            written = placement_patch(self.job.name, state)["status"]
-            self._act()
-            self.status = stored({**self.status, **written})
+            status = {**self.status, **placement_patch(self.job.name, state)["status"]}
         elif not self.lazy or outline(before) != outline(state):
-            body = status_body(state, 1)
-            known = {key: value for key, value in self.status.items() if key != "placement"}
-            if stored(body) != known:
-                self._act()
-                kept = {"placement": self.status["placement"]} if "placement" in self.status else {}
-                self.status = stored({**body, **kept})
+            kept = {"placement": self.status["placement"]} if "placement" in self.status else {}
+            status = {**status_body(state, 1), **kept}
+        written = stored(status) != self.status
+        if written:
+            self._act()
+        self.status = stored(status)
         self.state = restore(self.status)
+        return written
 
 
 def stored(status: dict[str, Any]) -> dict[str, Any]:

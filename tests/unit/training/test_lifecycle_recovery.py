@@ -176,6 +176,15 @@ def test_a_node_that_is_gone_restarts_the_gang_uncharged_without_it() -> None:
     assert live.look().wants_placement
 
 
+def test_several_lost_nodes_are_named_together() -> None:
+    live = LiveJob(make_job(5)).start()
+    live.nodes.update({f"n{number}": NodeState.GONE for number in (0, 1, 2, 3)})
+    live.look()
+    assert live.state.message == "Restarting: nodes n0, n1, n2 and 1 more are gone"
+    assert live.state.avoid == ("n0", "n1", "n2", "n3")
+    assert live.reasons()[-2:] == ["NodeLost", "Restarting"]
+
+
 def test_survivors_that_fail_with_a_lost_node_are_not_charged() -> None:
     live = LiveJob(make_job(3, rules=(ANY,))).start()
     live.fail(0)

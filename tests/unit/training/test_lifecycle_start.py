@@ -135,6 +135,13 @@ def test_a_gang_that_does_not_start_in_time_is_released_whole() -> None:
     assert live.state.restarts.failure == 0
 
 
+def test_a_gang_that_has_started_before_a_late_look_is_running() -> None:
+    live = LiveJob(make_job(start_timeout=600))
+    live.place()
+    live.wait(3600).run()
+    assert live.state.phase == Phase.RUNNING
+
+
 def test_starts_that_time_out_wait_twice_as_long_each_time_up_to_ten_minutes() -> None:
     live = LiveJob(make_job(start_timeout=60, max_start_attempts=100))
     waits = []
