@@ -46,6 +46,13 @@ class Document:
                 raise self.problem((*path, key), f"is unknown; allowed are {', '.join(sorted(allowed))}")
         return value
 
+    def section(self, name: str) -> Mapping[str, Any]:
+        """The top-level mapping called so, empty when there is none."""
+        value = self.root.get(name) or {}
+        if not isinstance(value, Mapping):
+            raise self.problem((name,), "must be a mapping")
+        return value
+
     def integer(self, path: Path) -> int:
         """The integer at ``path``."""
         value: Any = self.root

@@ -26,6 +26,7 @@ _DATA = resources.files("berth.devcluster") / "data" / "fleets"
 _SECTIONS = frozenset({"parameters", "machines", "groups"})
 _SHAPE = frozenset({"labels", "annotations", "allocatable", "capacity", "taints", "unschedulable"})
 _GROUP = _SHAPE | {"name", "machine", "each", "let"}
+_MAPPINGS = frozenset({"labels", "annotations", "allocatable", "capacity", "each", "let"})
 _EFFECTS = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
 _CREATORS = 16
 
@@ -57,12 +58,15 @@ def parse(text: str, source: str, **parameters: int) -> SimulatedFleet:
     """The fleet that a file's ``text`` describes; ``source`` is its name in errors. Raises: ConfigProblem."""
     document = Document(text, source)
     root = document.mapping((), _SECTIONS)
-    known = {key: document.integer(("parameters", key)) for key in root.get("parameters") or {}}
+    known = {key: document.integer(("parameters", key)) for key in document.section("parameters")}
     for unknown in sorted(parameters.keys() - known.keys()):
         raise ConfigProblem(f"has no parameter {unknown!r}; it has {sorted(known) or 'none'}", source=source)
     scope: Scope = {**known, **parameters}
     found: dict[str, Json] = {}
-    for index, _ in enumerate(root.get("groups") or []):
+    groups = root.get("groups") or []
+    if not isinstance(groups, list):
+        raise document.problem(("groups",), "must be a list of groups")
+    for index in range(len(groups)):
         for node in _group(document, ("groups", index), scope):
             name = node["metadata"]["name"]
             if name in found:
@@ -99,15 +103,15 @@ def _read(name_or_path: str | Path) -> tuple[str, str]:
 
 
 def _group(document: Document, path: tuple[Any, ...], parameters: Scope) -> Iterator[Json]:
-    group = document.mapping(path, _GROUP)
+    group = _shape(document, path, _GROUP)
     if not group.get("name"):
         raise document.problem(path, "needs a name such as gpu-{rack}-{host}")
     machine: Mapping[str, Any] = {}
     if "machine" in group:
         shape_path = ("machines", str(group["machine"]))
-        if group["machine"] not in (document.root.get("machines") or {}):
+        if group["machine"] not in document.section("machines"):
             raise document.problem((*path, "machine"), f"no machine {group['machine']!r}")
-        machine = document.mapping(shape_path, _SHAPE)
+        machine = _shape(document, shape_path, _SHAPE)
     ranges = {}
     for variable, text in (group.get("each") or {}).items():
         try:
@@ -124,6 +128,19 @@ def _group(document: Document, path: tuple[Any, ...], parameters: Scope) -> Iter
             raise document.problem(path, str(problem)) from problem
 
 
+def _shape(document: Document, path: tuple[Any, ...], allowed: frozenset[str]) -> Mapping[str, Any]:
+    """The mapping at ``path`` with the types of its fields checked."""
+    shape = document.mapping(path, allowed)
+    for key, value in shape.items():
+        if key in _MAPPINGS and not isinstance(value or {}, Mapping):
+            raise document.problem((*path, key), "must be a mapping")
+        if key == "taints" and not isinstance(value or [], list):
+            raise document.problem((*path, key), "must be a list")
+        if key in ("name", "machine") and not isinstance(value, str):
+            raise document.problem((*path, key), "must be a text")
+    return shape
+
+
 def _node(group: Mapping[str, Any], machine: Mapping[str, Any], scope: Scope) -> Json:
     def merged(field: str) -> dict[str, str]:
         texts = {**(machine.get(field) or {}), **(group.get(field) or {})}
@@ -134,7 +151,7 @@ def _node(group: Mapping[str, Any], machine: Mapping[str, Any], scope: Scope) ->
     parse_resources(allocatable)
     labels = _kubelet_labels(name) | merged("labels")
     labels["beta.kubernetes.io/arch"] = labels["kubernetes.io/arch"]
-    taints = [_taint(fill(text, scope)) for text in [*(machine.get("taints") or []), *(group.get("taints") or [])]]
+    taints = [_taint(fill(str(text), scope)) for text in [*(machine.get("taints") or []), *(group.get("taints") or [])]]
     spec: Json = {"taints": taints} if taints else {}
     if group.get("unschedulable", machine.get("unschedulable", False)):
         spec["unschedulable"] = True

