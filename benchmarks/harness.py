@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +34,7 @@ from berth.devcluster.cluster import DevCluster
 from berth.devcluster.components import Features
 from berth.devcluster.fleets import SimulatedFleet
 from berth.devcluster.operator import OPERATOR_NAMESPACE, install_chart, run_operator
+from berth.devcluster.problems import ApiRefused
 from berth.values import BerthError
 
 T = TypeVar("T")
@@ -165,7 +167,8 @@ class Bench:
     def clean(self) -> None:
         """Delete every TrainingJob and pod, wait until they are gone, and forget them."""
         for path in (JOBS_IN_NAMESPACE, PODS_IN_NAMESPACE):
-            self.api.delete(path, propagationPolicy="Background", gracePeriodSeconds=0)
+            names = [thing["metadata"]["name"] for thing in self.api.list(path, resourceVersion="0")]
+            each(partial(self._delete, path), names)
         self.until("an empty cluster", self._empty, 300, step=0.5)
         time.sleep(3)  # let the last writes land outside of what is measured next
         self.recorder.clear()
@@ -191,6 +194,13 @@ class Bench:
             "longest_partial_s": round(self.watcher.longest_partial, 2),
             "unjudged": self.watcher.unjudged,
         }
+
+    def _delete(self, path: str, name: str) -> None:
+        try:
+            self.api.delete(f"{path}/{name}", propagationPolicy="Background", gracePeriodSeconds=0)
+        except ApiRefused as refused:
+            if refused.status != 404:
+                raise
 
     def _empty(self) -> bool:
         return not any(self.api.get(path, limit=1)["items"] for path in (JOBS_IN_NAMESPACE, PODS_IN_NAMESPACE))

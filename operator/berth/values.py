@@ -79,8 +79,10 @@ def parse_quantity(text: str | int | float) -> Decimal:
         raise ValueProblem(f"{text!r} is not a quantity; write for example 500m, 4, 16Gi or 840G")
     number, suffix = match.group(1), match.group(2) or ""
     try:
-        return Decimal(number + suffix) if suffix[:1] in ("e", "E") and len(suffix) > 1 else (
-            Decimal(number) * _SUFFIX[suffix]
+        return (
+            Decimal(number + suffix)
+            if suffix[:1] in ("e", "E") and len(suffix) > 1
+            else (Decimal(number) * _SUFFIX[suffix])
         )
     except InvalidOperation as problem:
         raise ValueProblem(f"{text!r} is not a quantity; write for example 500m, 4, 16Gi or 840G") from problem
@@ -180,7 +182,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A pod's toleration; an empty ``key`` with operator Exists tolerates everything, an empty ``effect`` any effect."""
+    """A pod's toleration; an empty ``key`` with Exists tolerates everything, an empty ``effect`` any effect."""
 
     key: str = ""
     operator: str = "Equal"

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from benchmarks.invariants import InvariantWatcher
-from tests.conftest import Kubectl, run_kubectl
 
+from benchmarks.invariants import InvariantWatcher
 from berth.catalogue.load import load
 from berth.devcluster import cluster as devcluster
 from berth.devcluster.api import Api
@@ -20,6 +19,7 @@ from berth.devcluster.cluster import DevCluster
 from berth.devcluster.components import Features
 from berth.devcluster.operator import Operator, install_chart, start_operator
 from berth.devcluster.process import wait_until
+from tests.conftest import Kubectl, run_kubectl
 
 Json = dict[str, Any]
 PATIENCE = 40.0

@@ -5,9 +5,8 @@ from __future__ import annotations
 import http.client
 import time
 
-from tests.e2e.conftest import Berth, Jobs
-
 from berth.devcluster.process import wait_until
+from tests.e2e.conftest import Berth, Jobs
 
 
 def lease(berth: Berth) -> dict[str, object]:

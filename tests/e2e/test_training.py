@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.conftest import Kubectl
-from tests.e2e.conftest import Berth, Jobs
 
 from berth.devcluster.api import Api
 from berth.devcluster.process import wait_until
+from tests.conftest import Kubectl
+from tests.e2e.conftest import Berth, Jobs
 
 Json = dict[str, Any]
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 import yaml
-from charts.berth.files import selftest
 
 from berth.controllers.permissions import PERMISSIONS
 from berth.devcluster import tools
@@ -27,6 +26,7 @@ from berth.devcluster.cluster import DevCluster
 from berth.devcluster.operator import CHART, install_chart, start_operator, write_kubeconfig
 from berth.devcluster.operator import OPERATOR_NAMESPACE as NAMESPACE
 from berth.devcluster.process import wait_until
+from charts.berth.files import selftest
 
 pytestmark = pytest.mark.cluster
 

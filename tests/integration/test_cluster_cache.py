@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
 import pytest
-from tests.integration.wire_cutter import WireCutter, cutting
 
 from berth.cluster.cache import Cache
 from berth.cluster.client import ApiClient
@@ -18,6 +17,7 @@ from berth.cluster.transport import Transport
 from berth.cluster.wire import Document
 from berth.devcluster.api import Api
 from berth.devcluster.cluster import DevCluster
+from tests.integration.wire_cutter import WireCutter, cutting
 
 pytestmark = pytest.mark.cluster
 

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
-from tests.conftest import Kubectl
 
 from berth.cluster.client import ApiClient
 from berth.cluster.events import EventRecorder, about
@@ -16,6 +15,7 @@ from berth.cluster.session import from_kubeconfig
 from berth.cluster.transport import Transport
 from berth.cluster.wire import Pod
 from berth.devcluster.cluster import DevCluster
+from tests.conftest import Kubectl
 
 pytestmark = pytest.mark.cluster
 

@@ -9,7 +9,6 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from tests.contract import tables
 
 from berth.api import names
 from berth.api.crd import crd_objects
@@ -17,6 +16,7 @@ from berth.api.trainingjob_status import encode_ranks
 from berth.devcluster.api import APPLY, Api, Json
 from berth.devcluster.problems import ApiRefused
 from berth.devcluster.process import wait_until
+from tests.contract import tables
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds")]
 

@@ -115,6 +115,7 @@ class App:
 
     async def lead(self) -> None:
         """Everything that writes; cancelled when the lease is lost or the process stops."""
+        await self.synced()
         await self._catch_up()
         self.scheduler.clear()
         self.leading = True
@@ -130,8 +131,8 @@ class App:
             self.leading = False
 
     async def _catch_up(self) -> None:
-        """Wait until the caches show what is now: the last leader's writes must be seen before the first decision."""
-        await self.synced()
+        """List everything again: what the last leader wrote must be seen before the first decision."""
+        await asyncio.gather(*(cache.refresh() for cache in self.caches.every()))
 
     async def _work(self) -> None:
         while True:

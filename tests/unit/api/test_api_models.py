@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.contract import tables
 
 from berth.api import acceleratorpool, inferenceservice, names
 from berth.api.cel import formatted, required, unique
 from berth.api.common import LabelSelector
 from berth.api.template import accelerator_mismatch
 from berth.values import Requirement
+from tests.contract import tables
 
 GPU = "nvidia.com/gpu"
 DEVICES = {GPU, "amd.com/gpu"}

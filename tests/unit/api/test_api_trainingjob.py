@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.contract import tables
 
 from berth.api.common import ContractProblem
 from berth.api.trainingjob import TrainingJobSpec, parse_spec, parse_status
 from berth.api.trainingjob_status import RANKS_LIMIT, RANKS_PLAIN_LIMIT, decode_ranks, encode_ranks
+from tests.contract import tables
 
 Json = dict[str, Any]
 

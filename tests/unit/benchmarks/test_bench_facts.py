@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from bench_objects import pod
+
 from benchmarks.facts import NodeView, domain_path, pod_requests, read_pod
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+
 from benchmarks import ideal, manifests
 from benchmarks.ideal import IdealRun
 from benchmarks.replay import facts_of
 from benchmarks.trace import TraceJob
-
 from berth.catalogue.load import load
 
 CATALOGUE = load()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bench_objects import job, pod
+
 from benchmarks.recorder import Recorder, last
 
 

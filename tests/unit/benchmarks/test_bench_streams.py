@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarks.streams import Stream
-
 from berth.devcluster.api import Event
 from berth.devcluster.problems import ApiRefused
 

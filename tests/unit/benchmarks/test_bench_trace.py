@@ -6,9 +6,9 @@ import gzip
 from pathlib import Path
 
 import pytest
+
 from benchmarks import trace
 from benchmarks.trace import TraceJob
-
 from berth.values import ConfigProblem
 
 FILE = """\

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from benchmarks.writes import AuditLog, Write, expected_of_gangs, from_audit, from_metrics, policy
 
 METRICS = """\

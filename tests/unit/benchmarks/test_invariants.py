@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from bench_objects import job, node, pod, pool
+
 from benchmarks.checker import Checker
 
 Step = tuple[str, str, dict[str, Any]]

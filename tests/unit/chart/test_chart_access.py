@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.chart.rendered import CHART, Manifest, of_kind, render
 
 from berth.controllers import permissions
 from berth.controllers.permissions import PERMISSIONS, Permission
 from berth.values import ConfigProblem
+from tests.unit.chart.rendered import CHART, Manifest, of_kind, render
 
 Grant = tuple[str, str, str, str]  # group, resource, verb, name or ""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from tests.unit.chart.rendered import CHART, CRDS, EVERYTHING, Manifest, of_kind, only, pod_specs, render, text
 
 from berth.main import main as operate
+from tests.unit.chart.rendered import CHART, CRDS, EVERYTHING, Manifest, of_kind, only, pod_specs, render, text
 
 VARIANTS = pytest.mark.parametrize("settings", [(), EVERYTHING, ("replicaCount=0",)], ids=["default", "all", "none"])
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from charts.berth.files import selftest
 
 REFUSAL = json.dumps({"message": "spec.workers: should be greater than or equal to 1"})

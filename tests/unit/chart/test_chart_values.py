@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from charts import readme
 from tests.unit.chart.rendered import CHART, CRDS, ROOT, expect_refused, render
 

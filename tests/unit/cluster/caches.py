@@ -7,11 +7,10 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from tests.unit.cluster.fakes import ApiServer, FakeClock, client_of, eventually
-
 from berth.cluster.cache import Cache
 from berth.cluster.kinds import PODS
 from berth.cluster.wire import Pod
+from tests.unit.cluster.fakes import ApiServer, FakeClock, client_of, eventually
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+
 from tests.unit.cluster.fakes import ApiServer, FakeClock, Server, listening
 
 

@@ -4,7 +4,6 @@ import asyncio
 
 import aiohttp
 import pytest
-from tests.unit.cluster.fakes import FakeClock, Server, answer, client_of, eventually, failure, hang_up
 
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import (
@@ -27,6 +26,7 @@ from berth.cluster.errors import (
 from berth.cluster.kinds import LEASES, NODES, POD_GROUPS, PODS, TRAINING_JOBS
 from berth.cluster.ratelimit import TokenBucket
 from berth.cluster.session import Connection
+from tests.unit.cluster.fakes import FakeClock, Server, answer, client_of, eventually, failure, hang_up
 
 POD = {"metadata": {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "3"}}
 

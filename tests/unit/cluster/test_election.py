@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.unit.cluster.fakes import FakeClock, Server, client_of, eventually, failure, hang_up, listening, settle
 
 from berth.cluster.errors import NotLeading
 from berth.cluster.lease import Election
+from tests.unit.cluster.fakes import FakeClock, Server, client_of, eventually, failure, hang_up, listening, settle
 
 
 class LeaseServer(Server):

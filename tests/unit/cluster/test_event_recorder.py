@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
-from tests.unit.cluster.fakes import FakeClock, Server, answer, client_of, eventually, failure
 
 from berth.cluster.bookkeeping import ObjectReference
 from berth.cluster.events import EventRecorder, about
 from berth.cluster.kinds import TRAINING_JOBS
 from berth.cluster.wire import Meta
+from tests.unit.cluster.fakes import FakeClock, Server, answer, client_of, eventually, failure
 
 SUPERSEDES = {"Started": {"Accepted", "Placed"}, "Placed": {"Accepted"}}
 

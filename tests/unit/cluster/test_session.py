@@ -13,12 +13,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from tests.unit.cluster.fakes import FakeClock, Server, client_of, failure, listening
 
 from berth.cluster.errors import Unauthorized
 from berth.cluster.kinds import PODS
 from berth.cluster.session import Token, TokenFile, connect, from_kubeconfig, in_cluster
 from berth.values import ConfigProblem
+from tests.unit.cluster.fakes import FakeClock, Server, client_of, failure, listening
 
 
 class Guard(Server):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.unit.cluster.fakes import FakeClock
-
 from berth.cluster.ratelimit import TokenBucket
+from tests.unit.cluster.fakes import FakeClock
 
 
 def waits(bucket: TokenBucket, count: int) -> list[float]:

@@ -8,11 +8,11 @@ import time
 
 import aiohttp
 import pytest
-from tests.unit.cluster.caches import changes_of, expect_names, names, pod, watching
-from tests.unit.cluster.fakes import ApiServer, FakeClock, eventually, failure
 
 from berth.cluster.errors import Expired, Forbidden, TooManyRequests, Unavailable, Unreachable
 from berth.cluster.kinds import PODS
+from tests.unit.cluster.caches import changes_of, expect_names, names, pod, watching
+from tests.unit.cluster.fakes import ApiServer, FakeClock, eventually, failure
 
 
 async def test_a_list_in_pages_and_then_changes(pods: ApiServer):

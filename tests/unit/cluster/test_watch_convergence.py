@@ -7,10 +7,10 @@ import json
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.cluster.caches import watching
-from tests.unit.cluster.fakes import ApiServer, eventually, listening
 
 from berth.cluster.kinds import PODS
+from tests.unit.cluster.caches import watching
+from tests.unit.cluster.fakes import ApiServer, eventually, listening
 
 STEPS = st.lists(
     st.one_of(

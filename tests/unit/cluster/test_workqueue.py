@@ -8,9 +8,9 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.cluster.fakes import FakeClock, settle
 
 from berth.cluster.queue import QueueClosed, WorkQueue
+from tests.unit.cluster.fakes import FakeClock, settle
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders.training import START, StoredJob, make_job, make_placement, stored
 
 from berth.api.trainingjob_status import RANKS_PLAIN_LIMIT, TrainingJobStatus
 from berth.controllers.status import placement_patch, restore, status_body
 from berth.training.attempts import begin
 from berth.training.records import Placement
 from berth.training.state import ACTIVE, Attempt, Cause, Checkpoint, Condition, JobState, Phase, Restarts
+from tests.builders.training import START, StoredJob, make_job, make_placement, stored
 
 times = st.integers(START - 10**7, START)
 counts = st.integers(0, 10**6)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.builders.fleet import make_claim, make_fleet, make_node, make_pool
 
 from berth.fleet.audit import picture
 from berth.fleet.shares import cpu_per_accelerator, cpu_shares
+from tests.builders.fleet import make_claim, make_fleet, make_node, make_pool
 
 
 def expect_free(fleet, **devices):

@@ -12,6 +12,10 @@ from collections import Counter
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
+
+from berth.fleet.audit import picture
+from berth.fleet.fleet import Fleet
+from berth.values import Requirement, Taint, selects
 from tests.builders.fleet import (
     GPU,
     LEVELS,
@@ -23,10 +27,6 @@ from tests.builders.fleet import (
     make_pool,
     some_levels,
 )
-
-from berth.fleet.audit import picture
-from berth.fleet.fleet import Fleet
-from berth.values import Requirement, Taint, selects
 
 NODES = [f"n{i}" for i in range(7)]
 KEYS = [f"k{i}" for i in range(8)]

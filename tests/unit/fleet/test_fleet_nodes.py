@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.builders.fleet import GIB, GPU, ZONE, make_claim, make_fleet, make_node, make_pool
 
 from berth.fleet.pool import Unusable
 from berth.values import Requirement, Taint, selects
+from tests.builders.fleet import GIB, GPU, ZONE, make_claim, make_fleet, make_node, make_pool
 
 DRAIN = Taint("example.com/drain", "", "NoSchedule")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.builders.fleet import BLOCK, CLIQUE, RACK, catalogue, make_claim, make_fleet, make_node, make_pool
 
 from berth.fleet.discovery import pool_names
 from berth.fleet.records import Fabric
+from tests.builders.fleet import BLOCK, CLIQUE, RACK, catalogue, make_claim, make_fleet, make_node, make_pool
 
 H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
 H200 = {"nvidia.com/gpu.product": "NVIDIA-H200"}

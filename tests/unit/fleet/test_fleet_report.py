@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.builders.fleet import make_claim, make_fleet, make_node, make_pool, make_tree
 
 from berth.values import Taint
+from tests.builders.fleet import make_claim, make_fleet, make_node, make_pool, make_tree
 
 SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.builders.fleet import BLOCK, HOST, LEVELS, make_fleet, make_node, make_pool, make_tree, some_levels
 
 from berth.fleet.pool import Unusable
 from berth.fleet.records import Level
+from tests.builders.fleet import BLOCK, HOST, LEVELS, make_fleet, make_node, make_pool, make_tree, some_levels
 
 
 def paths(fleet, level):

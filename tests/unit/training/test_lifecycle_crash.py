@@ -11,9 +11,9 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from tests.builders.training import Crash, StoredJob, make_job, make_placement
 
 from berth.training.state import FINISHED, NodeState, Phase, Restarts
+from tests.builders.training import Crash, StoredJob, make_job, make_placement
 
 
 class Story:

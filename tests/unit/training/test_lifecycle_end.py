@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.builders.training import LiveJob, make_job
 
 from berth.training.state import Checkpoint, NodeState, Phase, Restarts, Step
+from tests.builders.training import LiveJob, make_job
 
 
 def test_the_job_succeeds_only_when_every_rank_exits_0() -> None:

@@ -6,18 +6,19 @@ is written, so every look is one after a restart of the operator.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from dataclasses import replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.builders.training import Crash, StoredJob, active, make_job, make_placement
 
 from berth.training.lifecycle import advance
 from berth.training.records import Placement
 from berth.training.recovery import Rule
 from berth.training.state import FINISHED, Cause, NodeState, Phase, Step
+from tests.builders.training import Crash, StoredJob, active, make_job, make_placement
 
 NODES = [f"n{number}" for number in range(6)]
 RULES = (Rule("fatal", "Fail", "In", (3,)), Rule("free", "RestartFree", "In", (7,)))
@@ -50,10 +51,8 @@ class Gang(RuleBasedStateMachine):
         live.crash_after = None if crash is None else live.actions + crash
         asked, self.asked = self.asked, False
         made, living = len(live.created), {pod.attempt for pod in live.pods.values() if not pod.ended}
-        try:
+        with contextlib.suppress(Crash):
             self.asked = live.look(self.free_nodes() if asked else None).wants_placement
-        except Crash:
-            pass
         live.crash_after = None
         state = live.recall()
         if len(live.created) > made:

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.builders.training import LiveJob, make_job
 
 from berth.training.recovery import Rule
 from berth.training.state import Delete, NodeState, Phase, Restarts, Step
+from tests.builders.training import LiveJob, make_job
 
 CONFIG = Rule("bad-config", "Fail", "In", (3,))
 FREE = Rule("flaky", "RestartFree", "In", (7,))

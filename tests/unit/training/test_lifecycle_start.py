@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.builders.training import LiveJob, make_job, make_placement, make_worker, ranks_of
 
 from berth.training.state import NodeState, Phase, Step
+from tests.builders.training import LiveJob, make_job, make_placement, make_worker, ranks_of
 
 QUOTA = ("QuotaReserved", "QuotaExceeded", "exceeded quota: gpus")
 INVALID = ("Accepted", "UnknownAccelerator", "spec.accelerators.types: the catalogue has no H9000")
