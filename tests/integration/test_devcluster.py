@@ -16,7 +16,7 @@ import pytest
 
 from berth.devcluster import cluster as devcluster
 from berth.devcluster import fleets
-from berth.devcluster.api import Api, Json
+from berth.devcluster.api import Api, Json, trusting
 from berth.devcluster.binaries import Binaries
 from berth.devcluster.cluster import DevCluster
 from berth.devcluster.components import START_ORDER, Features
@@ -108,7 +108,12 @@ def test_a_pod_is_bound_and_runs_and_is_ready(pods: Pods) -> None:
     [
         ({"run": "100ms"}, "Succeeded", 0, "Completed"),
         ({"run": "100ms", "exit_code": "3"}, "Failed", 3, "Error"),
-        ({"run": "100ms", "exit_code": "137", "exit_reason": "OOMKilled", "message": "too big"}, "Failed", 137, "OOMKilled"),
+        (
+            {"run": "100ms", "exit_code": "137", "exit_reason": "OOMKilled", "message": "too big"},
+            "Failed",
+            137,
+            "OOMKilled",
+        ),
     ],
     ids=["well", "with an error", "out of memory"],
 )
@@ -227,7 +232,7 @@ def test_two_clusters_know_nothing_of_each_other(cluster: DevCluster, second: De
     assert cluster.api().list("/api/v1/nodes")
     assert not set(cluster.layout.ports.values()) & set(second.layout.ports.values())
     with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
-        Api(second.server, cluster.api().context).get("/api/v1/nodes")
+        Api(second.server, trusting(cluster.ca)).get("/api/v1/nodes")
 
 
 def test_native_gangs_are_served_where_they_were_asked_for(cluster: DevCluster, second: DevCluster) -> None:
@@ -253,7 +258,7 @@ def test_authorization_is_real(cluster: DevCluster, namespace: str, api: Api) ->
         f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token",
         {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
     )
-    nobody = Api(cluster.server, api.anonymous_context, token=answer["status"]["token"])
+    nobody = Api(cluster.server, trusting(cluster.ca), token=answer["status"]["token"])
     with pytest.raises(ApiRefused, match=f"403 Forbidden: .*system:serviceaccount:{namespace}:default.*cannot list"):
         nobody.list("/api/v1/nodes")
 
@@ -287,19 +292,21 @@ def test_an_owner_that_dies_leaves_nothing_behind(binaries: Binaries) -> None:
 
 
 def test_a_killed_component_is_missed_with_its_last_lines(second: DevCluster) -> None:
-    """The last test of `second`: it is not whole afterwards."""
-    second.expect_running()
     victim = second.processes["kube-controller-manager"]
     victim.send(signal.SIGKILL)
     assert wait_until(lambda: not victim.alive(), PATIENCE)
     assert second.status()["kube-controller-manager"] is False
-    with pytest.raises(ComponentDied, match=r"kube-controller-manager \(pid \d+\) ended; the last lines of (?s:.*)\n  \| "):
+    with pytest.raises(
+        ComponentDied, match=r"kube-controller-manager \(pid \d+\) ended; the last lines of (?s:.*)\n  \| "
+    ):
         second.expect_running()
 
 
 def test_berth_dev_brings_up_shows_and_takes_down(binaries: Binaries, tmp_path: Path) -> None:
     fleet = tmp_path / "two.yaml"
-    fleet.write_text("parameters: {n: 1}\ngroups: [{name: 'n{i}', each: {i: '1..{n}'}, allocatable: {cpu: '1', pods: '9'}}]")
+    fleet.write_text(
+        "parameters: {n: 1}\ngroups: [{name: 'n{i}', each: {i: '1..{n}'}, allocatable: {cpu: '1', pods: '9'}}]"
+    )
     name = f"cli-{os.getpid()}"
 
     def berth(*arguments: str) -> subprocess.CompletedProcess[str]:

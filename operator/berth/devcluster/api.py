@@ -61,8 +61,7 @@ class Api:
         context = _named(config["contexts"], config["current-context"])["context"]
         cluster = _named(config["clusters"], context["cluster"])["cluster"]
         user = _named(config["users"], context["user"])["user"]
-        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
-        tls = ssl.create_default_context(cadata=authority)
+        tls = trusting(base64.b64decode(cluster["certificate-authority-data"]))
         if "client-certificate-data" in user:
             with tempfile.TemporaryDirectory() as scratch:
                 pem = Path(scratch) / "client.pem"
@@ -200,6 +199,11 @@ class Api:
         if self._context is None:
             return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
         return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._context)
+
+
+def trusting(authority: bytes) -> ssl.SSLContext:
+    """A TLS context that trusts this authority (PEM) only, without a client certificate."""
+    return ssl.create_default_context(cadata=authority.decode())
 
 
 def _with_query(path: str, query: Mapping[str, Any]) -> str:
