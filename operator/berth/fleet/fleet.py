@@ -93,7 +93,7 @@ class Fleet:
             return False
         self.membership.leave(name)
         self._disown(name)
-        self._follow_discovery()
+        self._follow_membership()
         self.version += 1
         return True
 
@@ -189,7 +189,7 @@ class Fleet:
         owner = self.membership.join(facts)
         if owner != self._owner.get(facts.name):
             self._disown(facts.name)
-        self._follow_discovery()
+        self._follow_membership()
         if owner is not None:
             self._owner[facts.name] = owner
 
@@ -198,13 +198,14 @@ class Fleet:
         if owner is not None:
             self._pools[owner].remove(name)
 
-    def _follow_discovery(self) -> None:
+    def _follow_membership(self) -> None:
         for name in self.membership.take_changed():
             spec = self.membership.spec(name)
             if spec is None:
                 self._pools.pop(name, None)
             else:
                 self._shape(spec)
+                self._pools[name].touch()
 
     def _shape(self, spec: PoolSpec) -> None:
         """Make the pool what ``spec`` says, with the nodes it has; made anew only where rows are affected."""
@@ -231,6 +232,7 @@ class Fleet:
             del self._pools[name]
         for spec in membership.specs.values():
             self._shape(spec)
+            self._pools[spec.name].touch()
         for name, owner in owners.items():
             if owner is not None and owner != self._owner.get(name):
                 self._owner[name] = owner

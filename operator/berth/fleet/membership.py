@@ -6,7 +6,6 @@ the node has it, and every pool that also selects it is told. What no Accelerato
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from berth.catalogue.records import Catalogue
@@ -22,6 +21,7 @@ class Membership:
         self.stated = {spec.name: spec for spec in sorted(stated, key=lambda spec: (spec.created, spec.name))}
         self._discovery = Discovery(catalogue, self.stated)
         self._shared: dict[str, tuple[str, ...]] = {}
+        self._sharing_changed: set[str] = set()
 
     @property
     def specs(self) -> Mapping[str, PoolSpec]:
@@ -37,28 +37,24 @@ class Membership:
         owners = tuple(name for name, spec in self.stated.items() if selects(spec.selector, facts.labels))
         if len(owners) > 1:
             self._shared[facts.name] = owners
+            self._sharing_changed.update(owners)
         return owners[0] if owners else self._discovery.join(facts.name, facts.labels, facts.allocatable)
 
     def leave(self, node: str) -> None:
         """Forget a node."""
-        self._shared.pop(node, None)
+        self._sharing_changed.update(self._shared.pop(node, ()))
         self._discovery.leave(node)
 
     def take_changed(self) -> set[str]:
-        """The discovered pools that came, went or became different since the last call."""
-        changed = set(self._discovery.changed)
+        """The pools about which something became different since the last call, their nodes' own facts apart.
+
+        Discovered ones that came, went or are specified otherwise, and stated ones that share other nodes.
+        """
+        changed = self._discovery.changed | self._sharing_changed
         self._discovery.changed.clear()
+        self._sharing_changed.clear()
         return changed
 
-    def older(self, pool: str, other: str) -> bool:
-        """Whether AcceleratorPool ``pool`` takes precedence over ``other``."""
-        return list(self.stated).index(pool) < list(self.stated).index(other)
-
-    def shared_with(self, pool: str) -> dict[str, int]:
-        """The other pools that select nodes which ``pool`` selects, and how many nodes each."""
-        others = (other for owners in self._shared.values() if pool in owners for other in owners if other != pool)
-        return dict(sorted(Counter(others).items()))
-
-    def shared_nodes(self, pool: str) -> list[str]:
-        """The nodes that ``pool`` and another one select, by name."""
-        return sorted(node for node, owners in self._shared.items() if pool in owners)
+    def shared(self, pool: str) -> dict[str, tuple[str, ...]]:
+        """The nodes that ``pool`` and others select, each with all the pools that do, its owner first."""
+        return {node: owners for node, owners in self._shared.items() if pool in owners}

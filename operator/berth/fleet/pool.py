@@ -30,7 +30,7 @@ from berth.values import CPU, MEMORY, PODS, Requirements, Resources, Role
 
 NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
-_MOST_DEVICES: Final = 1 << 20
+_MOST_DEVICES: Final = 1 << 21
 _MOST: Final = 1 << 53
 """Amounts are held to these, far over any machine, so that no sum of absurd requests leaves its array's type."""
 
@@ -51,7 +51,8 @@ class Pool(Rows):
     """The nodes of one pool.
 
     ``version`` changes with every change and never returns to an earlier value; ``structure`` changes with it except
-    where only claims changed; ``gains`` changes when something may fit that did not fit before.
+    where only claims changed; ``gains`` changes when something may fit that did not fit before. Devices are counted in
+    ``1 / unit``: 1000 to a core where CPU itself is the accelerator, else 1.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Pool(Rows):
         super().__init__()
         self.spec, self.accelerator = spec, accelerator
         self.resource = accelerator.resource if accelerator is not None else ""
+        self.unit = 1000 if self.resource == CPU else 1
         self.labels: list[Mapping[str, str]] = []
         self.tree = Tree(spec.levels)
         self.levels: tuple[Level, ...] = self.tree.levels
@@ -172,6 +174,10 @@ class Pool(Rows):
         """Count a claim on one of the nodes in (``sign`` 1) or out (-1)."""
         self._hold(self.row[claim.node], claim, sign)
         self._changed(structure=False, gain=sign < 0)
+
+    def touch(self) -> None:
+        """Something about the pool is different that no row shows, such as whom it shares nodes with."""
+        self._changed(structure=False, gain=False)
 
     def respec(self, spec: PoolSpec) -> None:
         """Take over what does not touch rows: roles, price, fabric, capacity type, age."""

@@ -21,7 +21,7 @@ import numpy as np
 from berth.fleet.arrays import Bools
 from berth.fleet.membership import Membership
 from berth.fleet.pool import Pool, Unusable
-from berth.values import Role
+from berth.values import CPU, Role
 
 _EXAMPLES: Final = 3
 
@@ -71,10 +71,7 @@ def report(pool: Pool, membership: Membership, accelerators: Collection[str]) ->
     held = pool.domain[-1] >= 0
     counted = held & ~pool.shared
     total, free = pool.total_devices[counted], pool.free_devices[counted]
-    used = {
-        "Training": int(pool.training_devices[counted].sum()),
-        "Inference": int(pool.inference_devices[counted].sum()),
-    }
+    training, inference = (int(devices[counted].sum()) for devices in (pool.training_devices, pool.inference_devices))
     free_now = int(np.maximum(pool.free_devices[pool.usable], 0).sum())
     whole = wholly_free(pool)
     in_whole = int(pool.free_devices[whole].sum())
@@ -88,10 +85,10 @@ def report(pool: Pool, membership: Membership, accelerators: Collection[str]) ->
         discovered=pool.spec.discovered,
         nodes=pool.nodes,
         usable_nodes=int(pool.usable.sum()),
-        accelerators=int(total.sum()),
-        free=free_now,
-        used_by={"Training": used["Training"], "Inference": used["Inference"]},
-        used_by_others=int((total - free).sum()) - sum(used.values()),
+        accelerators=int(total.sum()) // pool.unit,
+        free=free_now // pool.unit,
+        used_by={"Training": training // pool.unit, "Inference": inference // pool.unit},
+        used_by_others=(int((total - free).sum()) - training - inference) // pool.unit,
         whole_nodes_free=int(whole.sum()),
         largest_gang=largest_gang(pool, whole),
         fragmentation=1 - in_whole / free_now if free_now else 0.0,
@@ -106,8 +103,9 @@ def report(pool: Pool, membership: Membership, accelerators: Collection[str]) ->
 
 
 def wholly_free(pool: Pool) -> Bools:
-    """The rows that a gang may use and of which no accelerator is held."""
-    free: Bools = pool.free_devices == pool.total_devices
+    """The rows that a gang may use and of which no accelerator is held; daemons' CPU does not count as one."""
+    by_daemons = pool.daemon_cpu if pool.resource == CPU else 0
+    free: Bools = pool.free_devices + by_daemons == pool.total_devices
     return pool.usable & free
 
 
@@ -128,15 +126,14 @@ def _ready(pool: Pool, membership: Membership, accelerators: Collection[str], un
     if not pool.resource:
         message = f"The catalogue knows no device resource of {wanted}; an overlay can name it"
         return Verdict(False, "UnknownAccelerator", message)
-    shared = membership.shared_nodes(name)
+    shared = membership.shared(name)
     if shared:
-        others = ", ".join(
-            f"{other} ({nodes}, which has them)"
-            if membership.older(other, name)
-            else f"{other} ({nodes}, counted here)"
-            for other, nodes in membership.shared_with(name).items()
+        others = ", ".join(sorted({other for owners in shared.values() for other in owners if other != name}))
+        here = sum(owners[0] == name for owners in shared.values())
+        message = (
+            f"Shares {_nodes(len(shared))} with {others} ({_some(shared)}); "
+            f"a node belongs to the oldest pool that selects it, so {here} of them count here"
         )
-        message = f"{_nodes(len(shared))} also selected by {others}: the older pool has a node; e.g. {_some(shared)}"
         return Verdict(False, "NodesShared", message)
     if not pool.nodes:
         return Verdict(False, "NoNodes", "No node matches the selector")

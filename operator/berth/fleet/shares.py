@@ -21,8 +21,9 @@ MOST_CPU_PER_ACCELERATOR: Final = 32_000
 def cpu_shares(pool: Pool) -> Ints64:
     """By row, millicores per accelerator: min(32 cores, (allocatable − daemon pods) / accelerators); 0 without any."""
     room = np.maximum(pool.total_cpu - pool.daemon_cpu, 0)
-    each = room // np.maximum(pool.total_devices, 1)
-    return np.where(pool.total_devices > 0, np.minimum(each, MOST_CPU_PER_ACCELERATOR), 0)
+    accelerators = pool.total_devices // pool.unit
+    each = room // np.maximum(accelerators, 1)
+    return np.where(accelerators > 0, np.minimum(each, MOST_CPU_PER_ACCELERATOR), 0)
 
 
 def cpu_per_accelerator(pool: Pool, rows: NDArray[np.integer] | list[int]) -> int:

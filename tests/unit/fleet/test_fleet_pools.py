@@ -71,6 +71,23 @@ def test_a_version_of_a_pool_made_anew_is_none_of_its_earlier_ones():
     assert fleet.pools["p"].version > seen
 
 
+def test_both_pools_are_new_to_a_reader_when_they_share_a_node_or_no_longer():
+    pools = [make_pool("p", created=1), make_pool("q", created=2, selects={"also": "q"})]
+    fleet = make_fleet([make_node("n")], pools=pools)
+
+    def seen():
+        return [fleet.pools[name].version for name in "pq"]
+
+    for act in (
+        lambda: fleet.set_node(make_node("n", labels={"also": "q"})),
+        lambda: fleet.set_pools([pools[0], make_pool("q", created=3, selects={"also": "q"})]),
+        lambda: fleet.remove_node("n"),
+    ):
+        before = seen()
+        act()
+        assert all(new > old for new, old in zip(seen(), before, strict=True))
+
+
 def test_a_pool_without_nodes_is_there_and_a_node_without_a_pool_too():
     fleet = make_fleet([make_node("cpu-only", pool=None, devices=0)])
     assert owners(fleet) == {"cpu-only": None}

@@ -96,8 +96,8 @@ def test_not_ready_with_an_accelerator_that_nobody_knows():
 def test_pools_that_select_the_same_nodes_both_say_so():
     pools = [make_pool("new", selects="x", created=2), make_pool("old", selects="x", created=1), make_pool("p")]
     fleet = make_fleet([make_node("a", pool="x"), make_node("b", pool="x"), make_node("c")], pools=pools)
-    expect_verdict(fleet.report("old").ready, False, "NodesShared", "2 nodes", "new", "a, b")
-    expect_verdict(fleet.report("new").ready, False, "NodesShared", "2 nodes", "old", "older")
+    expect_verdict(fleet.report("old").ready, False, "NodesShared", "Shares 2 nodes with new (a, b)", "2 of them")
+    expect_verdict(fleet.report("new").ready, False, "NodesShared", "Shares 2 nodes with old (a, b)", "0 of them")
     expect_verdict(fleet.report("p").ready, True, "NodesMatched")
     assert (fleet.report("old").nodes, fleet.report("new").nodes) == (2, 0)
 
@@ -138,3 +138,11 @@ def test_a_discovered_pool_is_reported_as_such():
 def test_there_is_no_report_of_an_unknown_pool():
     with pytest.raises(KeyError):
         report_of(name="nobody")
+
+
+def test_where_cpu_is_the_accelerator_cores_are_counted():
+    claims = [make_claim("d", "a", 0, cpu=1, daemon=True), make_claim("i", "b", 0, cpu=16, role="Inference")]
+    nodes = [make_node(name, devices=0, cpu=64) for name in "ab"]
+    report = report_of(nodes, claims, pools=[make_pool(accelerator="CPU", roles=("Inference",))])
+    assert (report.accelerators, report.free, report.used_by["Inference"]) == (128, 111, 16)
+    assert report.whole_nodes_free == 1
