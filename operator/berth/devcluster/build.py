@@ -92,7 +92,7 @@ class Go:
     def __init__(self, program: Path, progress: Progress) -> None:
         self._program, self._progress = program, progress
         self._environment = {
-            **os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local", "GOWORK": "off",
+            **os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod -buildvcs=false", "GOTOOLCHAIN": "local", "GOWORK": "off",
         }  # fmt: skip
 
     def download(self, module: str, version: str) -> Mapping[str, str]:
