@@ -15,6 +15,7 @@ from typing import Any
 
 from berth.api.names import pod_name
 from berth.controllers.status import placement_patch, restore, status_body
+from berth.render.gang import GangPlan
 from berth.training.lifecycle import Job, Sight, advance
 from berth.training.records import Placement
 from berth.training.state import ACTIVE, Checkpoint, Event, JobState, NodeState, Phase, Step, Worker
@@ -241,3 +242,24 @@ def ranks_of(pods: Iterable[Worker]) -> list[tuple[int, int]]:
 def active(state: JobState) -> bool:
     """Whether an attempt lives."""
     return state.phase in ACTIVE
+
+
+def make_plan(*nodes: str, template: dict[str, Any] | None = None, **fields: Any) -> GangPlan:
+    """The plan of job ``research/llm``, ranks on ``nodes`` (``n0`` and ``n1`` unless named), a container and no more.
+
+    ``template`` is the pod's spec.
+    """
+    container = {"name": "worker", "image": "registry.example/llm:1"}
+    own: dict[str, Any] = {
+        "name": "llm",
+        "namespace": "research",
+        "uid": "uid-of-llm",
+        "attempt": 1,
+        "pool": "h100-ib",
+        "resource": "nvidia.com/gpu",
+        "accelerators_per_worker": 8,
+        "nodes": nodes or ("n0", "n1"),
+        "template": {"spec": {"containers": [container]} if template is None else template},
+        "priority_class": "berth-training",
+    }
+    return GangPlan(**{**own, **fields})
