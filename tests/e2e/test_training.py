@@ -171,8 +171,9 @@ def test_a_deleted_job_leaves_nothing(jobs: Jobs) -> None:
 
 
 def test_an_unreachable_node_holds_the_restart_and_is_named(jobs: Jobs, berth: Berth) -> None:
-    jobs.submit("held", 1, annotations={"berth.dev/sim-stop": "600s"})
+    jobs.submit("held", 1)
     status = jobs.expect_phase("held", "Running")
+    jobs.annotate_pod(jobs.pods("held")[0]["metadata"]["name"], sim_stop="600s")
     node = ranks(status)[0]
     path = f"/api/v1/nodes/{node}"
     berth.api.patch(path, {"metadata": {"annotations": {"berth.dev/sim-ready": "Unknown"}}})

@@ -33,6 +33,8 @@ MOVING_SECONDS: Final = 60.0
 """Moving figures of one object are written at most so often."""
 FIRST_SECONDS: Final = 2.0
 """A new job that is placed within this time never shows Queued."""
+EXPLAIN_SECONDS: Final = 5.0
+"""How long a refusal is held back for the explanation that will go with it."""
 START_SECONDS: Final = 10.0
 """A gang that still starts after this time shows how far it is, at most this often."""
 POSITIONS: Final = 100
@@ -73,10 +75,12 @@ class StatusWriter:
         self._wall, self._monotonic = wall, monotonic
         self._budget = Budget(MOVING_PER_SECOND, MOVING_BURST, MOVING_BURST, monotonic())
         self._moved: dict[str, float] = {}
+        self._refused: dict[str, float] = {}
 
     def forget(self, uid: str) -> None:
         """The job is gone."""
         self._moved.pop(uid, None)
+        self._refused.pop(uid, None)
 
     async def write_placement(self, view: JobView, state: JobState) -> None:
         """Record where the ranks of a new attempt go. Raises: ClusterError."""
@@ -116,7 +120,7 @@ class StatusWriter:
         ):
             await self.write(view, state, queue)
             return True
-        wait = self._not_before(view, state) - self._wall()
+        wait = self._not_before(view, state, waits) - self._wall()
         if wait > 0 or not self._budget.take(self._monotonic()):
             self._queue.add_after(view.key, max(wait, 0.5))
             return False
@@ -124,10 +128,13 @@ class StatusWriter:
         await self.write(view, state, queue)
         return True
 
-    def _not_before(self, view: JobView, state: JobState) -> float:
+    def _not_before(self, view: JobView, state: JobState, waits: Waits | None) -> float:
+        unexplained = 0.0
+        if waits is not None and waits.refusal is not None and not waits.explained:
+            unexplained = self._refused.setdefault(view.uid, self._wall()) + EXPLAIN_SECONDS
         if view.state.phase is None:
-            return view.object.metadata.created + FIRST_SECONDS
-        last = self._moved.get(view.uid, 0.0)
+            return max(view.object.metadata.created + FIRST_SECONDS, unexplained)
+        last = max(self._moved.get(view.uid, 0.0), unexplained - MOVING_SECONDS)
         if state.phase == Phase.STARTING:
             return max(state.placement_time + START_SECONDS, last + START_SECONDS)
         if state.phase == Phase.RUNNING:
