@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _DIGITS: Final = re.compile(r"\d+")
-_FEW: Final = 4096  # up to so many ids are sorted by themselves, without an order of the whole level
+_FEW: Final = 4096  # up to so many ids of a longer level are sorted by themselves
 
 
 @lru_cache(maxsize=1 << 17)
@@ -46,7 +46,7 @@ class NameOrder:
 
         ``changed`` says that ``names`` may differ from those of the call before.
         """
-        if len(ids) <= _FEW and (changed or not self._known):
+        if len(ids) <= _FEW < len(names) and (changed or not self._known):
             keys = [natural(names[number]) for number in ids.tolist()]
             place = {key: number for number, key in enumerate(sorted(set(keys)))}
             self._known = self._known and not changed

@@ -171,12 +171,15 @@ class Narrowing:
             if level < self.last:
                 found = self._promising(level, below, number, self.cover(level, below))[0][0]
                 sets[level] = below[found.taken]
-            else:
+            elif level < self.tree.host:
                 sets[level] = pick(self.tree, level, below, number, self.tree.need[level])
         return Narrowed(counts, [], sets, choice.capacity, shares)
 
     def _below(self, level: int, chosen: Ints) -> Ints:
+        """The domains under ``chosen``, in order; hosts as they come, as only their sizes matter here."""
         below, owner = self.tree.down(level, chosen, level + 1)
+        if level + 1 == self.tree.host:
+            return below
         return below[np.lexsort((self.tree.ranker(level + 1, below), owner))]
 
     def _bound_groups(self, ids: Ints, number: int, cov: Cover) -> Narrowed:
@@ -221,7 +224,8 @@ class Narrowing:
         if every is None:
             found, bound = self._promising(level, ids, number, cov)
             kept = cover.reduce(cov, number, found[0].members)
-            every = cover.all_subsets(cov, kept, number, cover.MOST_SUBSETS)
+            settled = found[0].members == bound and level + 1 == self.last
+            every = cover.all_subsets(cov, kept, number, cover.FEW_SUBSETS if settled else cover.MOST_SUBSETS)
             if every is None:
                 while bound < found[0].members and len(cover.reduce(cov, number, bound)) < number:
                     bound += 1

@@ -7,24 +7,25 @@ the hosts of what was chosen (:mod:`hosts`). Whether the gang fits at all is nev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
-from berth.training.across import across
 from berth.training.compose import Budget
 from berth.training.counts import tight_values, value_counts
 from berth.training.descend import Descent, choose_one, descend
 from berth.training.hosts import fill, pick
-from berth.training.narrow import Narrowed, Narrowing
+from berth.training.narrow import SMALL, Narrowed, Narrowing
 from berth.training.tree import Ints, Tree
+from berth.training.whole import Bins, largest_first, whole
 
 BUDGET: Final = 8_000_000
 """Elementary steps one decision may take beyond bounds and good choices; about 20 ms."""
 
-_TIES: Final = 12
+_TIES: Final = 8
 """Candidates that are searched although only their spare room can be better than that of the best so far."""
 
 
@@ -55,13 +56,24 @@ def search(tree: Tree, confine: int, prefer: int, budget: int = BUDGET) -> Found
     ``confine``: level of which one domain holds the whole gang, -1 for none. ``prefer``: level counted first.
     """
     found = _search(tree, confine, prefer, Budget(budget))
-    if found is None or not found.penalised:
+    return found if found is None or not found.penalised else _healthiest(tree, confine, prefer, found)
+
+
+def _healthiest(tree: Tree, confine: int, prefer: int, found: Found) -> Found:
+    """As good as ``found`` with fewer penalised hosts, if there is: with none of them, else as few as can be."""
+    without = _search(tree.without_penalised(), confine, prefer, Budget(SMALL))
+    if without is not None and without.counts == found.counts:
+        spare = _spare(tree, prefer, without.hosts)
+        if spare <= found.spare:
+            return replace(without, bounds=found.bounds, spare=spare)
+    start = descend(tree, confine, prefer)
+    assert start is not None
+    exact = whole(tree, start.in_order(tree), prefer, Budget(SMALL))
+    if exact is None:
         return found
-    healthy = _search(tree.without_penalised(), confine, prefer, Budget(budget))
-    if healthy is None or healthy.counts != found.counts:
-        return found
-    spare = _spare(tree, prefer, healthy.hosts)
-    return found if spare > found.spare else Found(healthy.hosts, healthy.workers, found.counts, found.bounds, spare, 0)
+    few = _fill(tree, prefer, exact.bins, [*start.counts, *exact.counts], found.bounds)
+    better = (few.counts, few.spare, few.penalised) < (found.counts, found.spare, found.penalised)
+    return few if better else found
 
 
 def _spare(tree: Tree, prefer: int, hosts: Ints) -> int:
@@ -77,8 +89,9 @@ def _search(tree: Tree, confine: int, prefer: int, budget: Budget) -> Found | No
         host = start.roots[choose_one(tree, start, prefer)]
         return _fill(tree, prefer, [(np.array([host]), tree.need[-1])], start.counts, start.counts)
     if start.level > tree.bond > start.at and tree.split:
-        bins, counts, bounds = across(tree, start, prefer, budget)
-        return _fill(tree, prefer, bins, counts, bounds)
+        start = start.in_order(tree)
+        across = whole(tree, start, prefer, budget) or largest_first(tree, start, prefer)
+        return _fill(tree, prefer, across.bins, across.counts, across.bounds)
     last = _last(tree, start)
     if last <= start.level:
         return _settle(tree, start.in_order(tree), prefer)
@@ -160,7 +173,7 @@ def _chance(least: int, spare: int, best: Narrowed, left: int) -> bool:
     return spare < left
 
 
-def _bins(tree: Tree, at: int, level: int, chosen: Ints, shares: dict[int, int]) -> list[tuple[Ints, int]]:
+def _bins(tree: Tree, at: int, level: int, chosen: Ints, shares: dict[int, int]) -> Bins:
     """Hosts to fill and how much with: one set, or with bound groups one per domain of the bond level."""
     hosts = chosen if level == tree.host else tree.down(level, chosen, tree.host)[0]
     if not tree.split or at >= tree.bond:
@@ -177,7 +190,7 @@ def _shares(tree: Tree, domains: Ints) -> dict[int, int]:
     return dict(zip(domains.tolist(), groups.tolist(), strict=True))
 
 
-def _fill(tree: Tree, prefer: int, bins: list[tuple[Ints, int]], counts: list[int], bounds: list[int]) -> Found:
+def _fill(tree: Tree, prefer: int, bins: Bins, counts: Sequence[int], bounds: Sequence[int]) -> Found:
     parts = [fill(tree, hosts, need, lean=prefer == tree.host) for hosts, need in bins]
     hosts = np.concatenate([part[0] for part in parts])
     workers = np.concatenate([part[1] for part in parts]) * tree.unit(tree.host)
