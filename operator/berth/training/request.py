@@ -202,12 +202,22 @@ def tolerations(pod: Mapping[str, Any]) -> tuple[Toleration, ...]:
 
 
 def node_terms(pod: Mapping[str, Any]) -> tuple[Requirements, ...]:
-    """Which nodes the template allows: ORed terms, each with the node selector's labels ANDed in."""
+    """Which nodes the template allows: ORed terms, each with the node selector's labels ANDed in.
+
+    Raises:
+        RequestProblem: a term selects by field, which is how Berth pins a pod.
+    """
     selector = tuple(
         Requirement(key, "In", (str(value),)) for key, value in sorted((pod.get("nodeSelector") or {}).items())
     )
     affinity = (pod.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    if any(term.get("matchFields") for term in required.get("nodeSelectorTerms") or ()):
+        raise RequestProblem(
+            "SpecInvalid",
+            "spec.template.spec.affinity.nodeAffinity: matchFields is Berth's own; "
+            "select nodes by matchExpressions, for example on kubernetes.io/hostname",
+        )
     terms = tuple(
         (
             *selector,
