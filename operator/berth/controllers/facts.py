@@ -91,7 +91,7 @@ def worker(pod: wire.Pod) -> Worker | None:
         return None
     conditions = {stated.type: stated for stated in status.conditions}
     ready = conditions.get("Ready")
-    exits = _exits(status)
+    exits = _exits(pod)
     failed = next(((name, state) for name, state in exits if state.exit_code != 0), None)
     return Worker(
         name=pod.metadata.name,
@@ -129,9 +129,15 @@ def _refused(conditions: Mapping[str, wire.Condition]) -> str:
     return shorten(stated.message) or "unschedulable"
 
 
-def _exits(status: wire.PodStatus) -> list[tuple[str, wire.StateTerminated]]:
-    every = (*status.container_statuses, *status.init_container_statuses)
-    return [(one.name, one.state.terminated) for one in every if one.state.terminated is not None]
+def _exits(pod: wire.Pod) -> list[tuple[str, wire.StateTerminated]]:
+    """Containers that have ended, sidecars left out: they are stopped by a signal when the others are done."""
+    sidecars = {container.name for container in pod.spec.init_containers if container.restart_policy == "Always"}
+    every = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    return [
+        (one.name, one.state.terminated)
+        for one in every
+        if one.state.terminated is not None and one.name not in sidecars
+    ]
 
 
 def _problem(status: wire.PodStatus) -> str:
