@@ -64,6 +64,7 @@ _QUANTITY: Final = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))([eE][+-]?\d{1,3}|
 _DURATION: Final = re.compile(r"([0-9]{1,5}(?:h|m|s|ms)){1,4}")
 _DURATION_PART: Final = re.compile(r"([0-9]{1,5})(h|ms|m|s)")
 _UNIT_SECONDS: Final[Mapping[str, float]] = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 _COUNT: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)([KMBT]?)")
 _COUNT_UNIT: Final[Mapping[str, int]] = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
@@ -229,9 +230,10 @@ class Requirement:
             case "DoesNotExist":
                 return value is None
             case "Gt" | "Lt":
-                if value is None or not value.lstrip("-").isdigit() or not self.values[0].lstrip("-").isdigit():
+                bound = self.values[0] if self.values else ""
+                if value is None or not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(bound):
                     return False
-                return int(value) > int(self.values[0]) if self.operator == "Gt" else int(value) < int(self.values[0])
+                return int(value) > int(bound) if self.operator == "Gt" else int(value) < int(bound)
         return False
 
 

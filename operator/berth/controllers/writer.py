@@ -133,8 +133,10 @@ class StatusWriter:
         if waits is not None and waits.refusal is not None and not waits.explained:
             unexplained = self._refused.setdefault(view.uid, self._wall()) + EXPLAIN_SECONDS
         if view.state.phase is None:
+            self._moved[view.uid] = 0.0
             return max(view.object.metadata.created + FIRST_SECONDS, unexplained)
-        last = max(self._moved.get(view.uid, 0.0), unexplained - MOVING_SECONDS)
+        seen = self._moved.setdefault(view.uid, self._wall())  # what an earlier leader wrote counts as just written
+        last = max(seen, unexplained - MOVING_SECONDS)
         if state.phase == Phase.STARTING:
             return max(state.placement_time + START_SECONDS, last + START_SECONDS)
         if state.phase == Phase.RUNNING:
