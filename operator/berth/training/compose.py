@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 from berth.training.tree import Ints, Tree
 
 NEVER: Final = 1 << 62
+ITEM_STEPS: Final = 4000
+"""What one more domain costs beside its additions, in steps."""
+SMALL: Final = 400_000
 _BITS: Final = 62
 
 
@@ -30,9 +33,14 @@ class OutOfBudget(Exception):
 
 @dataclass(slots=True)
 class Budget:
-    """Elementary steps: additions with comparison on one element of a table."""
+    """Elementary steps: additions with comparison on one element of a table.
+
+    Up to ``small`` at once are spent on an exact answer, spare room and penalised hosts included, even where bounds
+    already prove the counts.
+    """
 
     left: int
+    small: int = SMALL
 
     def take(self, steps: int) -> None:
         """Count ``steps``. Raises: OutOfBudget."""
@@ -98,9 +106,9 @@ def weights(levels: dict[int, int], depth: int, spare: tuple[int, int] | None, h
 
 @dataclass(slots=True)
 class _Item:
-    """A domain's steps: ``amounts`` ascending and the cost of each."""
+    """A domain's steps: ``amounts`` ascending and the cost of each. Equal hosts may come as a bundle of one step."""
 
-    domain: int
+    domains: list[int]
     amounts: Ints
     costs: Ints
 
@@ -124,16 +132,18 @@ class Composer:
 
     def cheapest(self, level: int, ids: Ints) -> tuple[int, Selection]:
         """The least cost of holding the gang in ``ids`` of ``level``, and the choice. Raises: OutOfBudget."""
-        items = self._items(level, ids)
         need = self.tree.need[level]
+        items = self._items(level, ids, need)
         tables = self._tables(items, need)
         chosen = Selection()
         if tables[-1][need] < NEVER:
             self._trace(level, items, tables, need, chosen)
         return int(tables[-1][need]), chosen
 
-    def _items(self, level: int, ids: Ints) -> list[_Item]:
+    def _items(self, level: int, ids: Ints, need: int) -> list[_Item]:
         """The steps of ``ids``, each kind kept as often as one choice can use it."""
+        if level == self.tree.host:
+            return self._hosts(ids, need)
         self._load(level, ids)
         items, used = [], dict[bytes, int]()
         most = self.most.get(level, 1 << 30)
@@ -141,7 +151,27 @@ class Composer:
             kind = self._kind(level, domain)
             used[kind] = used.get(kind, 0) + 1
             if used[kind] <= most:
-                items.append(_Item(domain, *self._domain(level, domain, kind)))
+                items.append(_Item([domain], *self._domain(level, domain, kind)))
+        return items
+
+    def _hosts(self, ids: Ints, need: int) -> list[_Item]:
+        """Hosts of one size and health in bundles of 1, 2, 4, …, of which any number of them can be made."""
+        tree, how, items = self.tree, self.how, list[_Item]()
+        ids = tree.by_path(tree.host, ids)
+        bad = np.zeros(len(ids), np.int64)
+        if how.penalty and tree.penalised is not None:
+            bad = tree.penalised[ids].astype(np.int64)
+        kinds, kind_of = np.unique(2 * tree.capacity[tree.host][ids] + bad, return_inverse=True)
+        for at, kind in enumerate(kinds.tolist()):
+            size = kind // 2
+            cost = how.of[tree.host] + kind % 2 * how.penalty
+            cost += how.spare * size if how.spare_level == tree.host else 0
+            members = ids[kind_of == at][: -(-need // size)].tolist()
+            bundle = 1
+            while members:
+                part, members = members[:bundle], members[bundle:]
+                items.append(_Item(part, np.array([min(len(part) * size, need)]), np.array([len(part) * cost])))
+                bundle *= 2
         return items
 
     def _load(self, level: int, ids: Ints) -> None:
@@ -150,6 +180,8 @@ class Composer:
         if level == self.tree.host or not len(ids) or int(ids[0]) in known:
             return
         below, owner = self.tree.down(level, ids, level + 1)
+        if level + 1 < self.tree.host:
+            below = below[np.lexsort((self.tree.ranker(level + 1, below), owner))]
         parts = np.split(below, np.searchsorted(owner, np.arange(1, len(ids))))
         known.update(zip(ids.tolist(), parts, strict=True))
         self._load(level + 1, below)
@@ -181,8 +213,6 @@ class Composer:
         capacity = int(tree.capacity[level][domain])
         most = min(capacity, tree.need[level])
         own = how.of[level] + (how.spare * capacity if level == how.spare_level else 0)
-        if level == tree.host:
-            return np.array([most]), np.array([own + (how.penalty if self._bad(domain) else 0)])
         below = self._below[level][domain]
         unit = tree.group if tree.split and level == tree.bond else 1
         table = self._inside(level + 1, below, most * unit)[::unit][: most + 1]
@@ -198,14 +228,14 @@ class Composer:
             return np.searchsorted(sums, np.arange(most + 1)) * how.of[level] + np.where(
                 np.arange(most + 1) > 0, how.of[level], 0
             )
-        return self._tables(self._items(level, ids), most)[-1]
+        return self._tables(self._items(level, ids, most), most)[-1]
 
     def _tables(self, items: list[_Item], need: int) -> list[Ints]:
         table = np.full(need + 1, NEVER, np.int64)
         table[0] = 0
         tables = [table]
         for item in items:
-            self.budget.take(len(item.amounts) * (need + 1))
+            self.budget.take(len(item.amounts) * (need + 1) + ITEM_STEPS)
             table = np.minimum(table, _shifted(table, item.amounts, item.costs).min(axis=0))
             tables.append(table)
         return tables
@@ -221,12 +251,12 @@ class Composer:
             item = items[at]
             rest = np.maximum(amount - item.amounts, 0)
             step = int(np.argmax(tables[at][rest] + item.costs == tables[at + 1][amount]))
-            into.sets.setdefault(level, []).append(item.domain)
+            into.sets.setdefault(level, []).extend(item.domains)
             share = min(int(item.amounts[step]), amount)
             if level == tree.bond:
-                into.shares[item.domain] = share
+                into.shares[item.domains[0]] = share
             if level < tree.host:
-                below = self._below[level][item.domain]
+                below = self._below[level][item.domains[0]]
                 self._descend(level, below, share, into)
             amount = int(rest[step])
 
@@ -235,7 +265,7 @@ class Composer:
         wanted = share * (tree.group if tree.split and level == tree.bond else 1)
         if level + 1 == tree.host and not self.how.penalty and self.how.spare_level != tree.host:
             return
-        items = self._items(level + 1, below)
+        items = self._items(level + 1, below, wanted)
         self._trace(level + 1, items, self._tables(items, wanted), wanted, into)
 
 

@@ -14,15 +14,12 @@ from typing import Final
 import numpy as np
 
 from berth.training import cover
-from berth.training.compose import NEVER, Budget, Composer, OutOfBudget, Selection, Weights, weights
+from berth.training.compose import ITEM_STEPS, NEVER, Budget, Composer, OutOfBudget, Selection, Weights, weights
 from berth.training.counts import fewest, tight
 from berth.training.cover import Choice, Cover
 from berth.training.deep import DeepBounds
 from berth.training.hosts import pick
 from berth.training.tree import Ints, Tree
-
-SMALL: Final = 120_000
-"""Steps that are always spent on an exact answer, spare room and penalised hosts included."""
 
 _STARTS: Final = 4  # choices from which exchanges start
 _WIDTH: Final = 4  # choices completed downwards when they are too many for all of them
@@ -270,7 +267,9 @@ class Narrowing:
         if best.complete:
             return best
         whole = self._cost(level, ids, cov)
-        if whole <= SMALL and (level == self.lean_level or self.tree.penalised is not None or not best.proven):
+        if whole <= self.budget.small and (
+            level == self.lean_level or self.tree.penalised is not None or not best.proven
+        ):
             return self._composed(level, ids, number, best, whole)
         if best.proven:
             return best
@@ -290,7 +289,7 @@ class Narrowing:
             domains = len(tree.active(each)) * share
             steps = min(len(tree.active(self.last)) / len(tree.active(each)), room)
             states = min(tree.need[each], room) if each > level else tree.need[each]
-            total += int(domains * (states + 1) * (steps + 1))
+            total += int(domains * ((states + 1) * (steps + 1) + ITEM_STEPS))
         return total
 
     def _composed(self, level: int, ids: Ints, number: int, best: Narrowed, cost: int) -> Narrowed:

@@ -14,13 +14,13 @@ from typing import Final
 
 import numpy as np
 
-from berth.training.compose import Budget
+from berth.training.compose import SMALL, Budget
 from berth.training.counts import tight_values, value_counts
 from berth.training.descend import Descent, choose_one, descend
 from berth.training.hosts import fill, pick
-from berth.training.narrow import SMALL, Narrowed, Narrowing
+from berth.training.narrow import Narrowed, Narrowing
 from berth.training.tree import Ints, Tree
-from berth.training.whole import Bins, largest_first, whole
+from berth.training.whole import Bins, across, whole
 
 BUDGET: Final = 8_000_000
 """Elementary steps one decision may take beyond bounds and good choices; about 20 ms."""
@@ -50,12 +50,13 @@ class Found:
         return self.counts == self.bounds
 
 
-def search(tree: Tree, confine: int, prefer: int, budget: int = BUDGET) -> Found | None:
+def search(tree: Tree, confine: int, prefer: int, budget: int = BUDGET, small: int = SMALL) -> Found | None:
     """The best placement of the tree's gang; ``None`` proves that there is none.
 
     ``confine``: level of which one domain holds the whole gang, -1 for none. ``prefer``: level counted first.
+    ``budget`` and ``small``: elementary steps to prove counts, and those spent on spare room and penalised hosts.
     """
-    found = _search(tree, confine, prefer, Budget(budget))
+    found = _search(tree, confine, prefer, Budget(budget, small))
     return found if found is None or not found.penalised else _healthiest(tree, confine, prefer, found)
 
 
@@ -89,9 +90,8 @@ def _search(tree: Tree, confine: int, prefer: int, budget: Budget) -> Found | No
         host = start.roots[choose_one(tree, start, prefer)]
         return _fill(tree, prefer, [(np.array([host]), tree.need[-1])], start.counts, start.counts)
     if start.level > tree.bond > start.at and tree.split:
-        start = start.in_order(tree)
-        across = whole(tree, start, prefer, budget) or largest_first(tree, start, prefer)
-        return _fill(tree, prefer, across.bins, across.counts, across.bounds)
+        answer = across(tree, start.in_order(tree), prefer, budget)
+        return _fill(tree, prefer, answer.bins, answer.counts, answer.bounds)
     last = _last(tree, start)
     if last <= start.level:
         return _settle(tree, start.in_order(tree), prefer)
