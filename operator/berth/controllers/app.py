@@ -133,6 +133,7 @@ class App:
     async def _catch_up(self) -> None:
         """List everything again: what the last leader wrote must be seen before the first decision."""
         await asyncio.gather(*(cache.refresh() for cache in self.caches.every()))
+        self.observer.settle()
 
     async def _work(self) -> None:
         while True:

@@ -35,10 +35,12 @@ def gang_plan(view: JobView, state: JobState, observer: Observer, settings: Sett
     assert request is not None
     assert placement is not None
     pool = observer.fleet.pools.get(placement.pool)
-    if pool is None or view.amounts is None or view.amounts[0] != state.attempt:
+    amounts = observer.amounts(view)
+    if pool is None or amounts is None:
         return None
+    view.amounts = (state.attempt, amounts)
     kind = observer.fleet.catalogue.fabrics.get(pool.spec.fabric.kind) if pool.spec.fabric else None
-    cpu = view.amounts[1].get(CPU, 0) - request.per_worker.get(CPU, 0)
+    cpu = amounts.get(CPU, 0) - request.per_worker.get(CPU, 0)
     return GangPlan(
         name=spec.name,
         namespace=spec.namespace,

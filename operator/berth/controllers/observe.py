@@ -28,7 +28,7 @@ from berth.training.records import GangRequest, Placement
 from berth.training.request import RequestProblem, gang_request, names_cpu
 from berth.training.sizing import worker_amounts, worker_cpu
 from berth.training.state import ACTIVE, JobState, NodeState, Phase, Worker
-from berth.values import Resources, Toleration
+from berth.values import CPU, Resources, Toleration
 
 JobKey = tuple[str, str]
 """(namespace, name), as caches and queues have it."""
@@ -56,7 +56,7 @@ class JobView:
     state: JobState = field(default_factory=JobState)
     persisted: Mapping[str, Any] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
-    amounts: tuple[int, Resources] | None = None  # attempt and what each of its ranks holds
+    amounts: tuple[int, Resources] | None = None  # attempt and what each of its ranks holds, once that is settled
 
     @property
     def key(self) -> JobKey:
@@ -158,6 +158,41 @@ class Observer:
         own_cpu = names_cpu(view.spec.template.get("spec") or {})
         cpu = 0 if own_cpu or pool is None else worker_cpu(pool, view.request, placement.nodes)
         return worker_amounts(view.request, pool.resource if pool is not None else "", cpu)
+
+    def amounts(self, view: JobView) -> Resources | None:
+        """What each rank of the current attempt holds; None while its pool is not known.
+
+        As it was promised; of an attempt that began before this process as any of its pods says, else chosen anew.
+        """
+        state = view.state
+        if view.amounts is not None and view.amounts[0] == state.attempt:
+            return view.amounts[1]
+        pool = self.fleet.pools.get(state.placement.pool) if state.placement is not None else None
+        if pool is None or view.request is None:
+            return None
+        cpu = self._cpu_of_pods(view)
+        if cpu is not None:
+            view.amounts = (state.attempt, worker_amounts(view.request, pool.resource, cpu))
+            return view.amounts[1]
+        assert state.placement is not None
+        with self.fleet.trial():
+            self.fleet.release(view.held)
+            return self.choose_amounts(view, state.placement)
+
+    def settle(self) -> None:
+        """Claim for every job anew, once all caches are complete: what a rank holds may depend on what came later."""
+        for view in self.views.values():
+            self._sync(view)
+
+    def _cpu_of_pods(self, view: JobView) -> int | None:
+        """The CPU, in millicores, that Berth chose for the workers of the current attempt, if a pod of it exists."""
+        assert view.spec is not None
+        for worker in self._workers.get(view.uid, {}).values():
+            pod = self.caches.pods.get(worker.name, view.key[0])
+            if worker.attempt == view.state.attempt and pod is not None and pod.spec.containers:
+                own = names_cpu(view.spec.template.get("spec") or {})
+                return 0 if own else facts.amount(CPU, pod.spec.containers[0].resources.requests.get(CPU, "0"))
+        return None
 
     def _on_node(self, old: wire.Node | None, new: wire.Node | None) -> None:
         node = new or old
@@ -285,19 +320,9 @@ class Observer:
         if state.phase in ACTIVE and state.placement is not None and state.placement_attempt == state.attempt:
             if view.request is None:
                 return None
-            if view.amounts is None or view.amounts[0] != state.attempt:
-                view.amounts = (state.attempt, self._found_amounts(view, state))
-            return state.attempt, state.placement, view.amounts[1]
+            amounts = self.amounts(view)
+            return state.attempt, state.placement, worker_amounts(view.request, "", 0) if amounts is None else amounts
         return None
-
-    def _found_amounts(self, view: JobView, state: JobState) -> Resources:
-        """What a rank holds of an attempt that began before this process: as its pods say, else computed anew."""
-        assert state.placement is not None
-        for worker in self._workers.get(view.uid, {}).values():
-            claim = self.fleet.claims.get(gang_key(view.uid, worker.attempt, worker.rank))
-            if worker.attempt == state.attempt and worker.bound and claim is not None:
-                return claim.amounts
-        return self.choose_amounts(view, state.placement)
 
     def _sync(self, view: JobView) -> None:
         """Claim exactly what the job's promise or placement and its pods say."""

@@ -142,10 +142,7 @@ def _idle(job: Job, state: JobState, sight: Sight) -> Step:
         return Step(state, delete=delete, events=tuple(events), wants_placement=True)
     state, event_placed = begin(job, state, sight.now, sight.placed, sight.checkpoint)
     ranks = tuple(range(job.workers))
-    old = tuple(Delete(worker.name, worker.uid) for worker in sight.workers if worker.attempt < state.attempt - 1)
-    return Step(
-        state, create=ranks, delete=(*delete, *old), events=(*events, event_placed), wake_after=job.start_timeout
-    )
+    return Step(state, create=ranks, delete=delete, events=(*events, event_placed), wake_after=job.start_timeout)
 
 
 def _active(job: Job, state: JobState, sight: Sight) -> Step:
@@ -153,7 +150,7 @@ def _active(job: Job, state: JobState, sight: Sight) -> Step:
     assert attempt is not None
     mine = [worker for worker in sight.workers if worker.attempt == state.attempt]
     others = [worker for worker in sight.workers if worker.attempt != state.attempt]
-    delete, _ = _clear(job, others, sight)
+    delete = (*_clear(job, others, sight)[0], *_past(others, state.attempt - 1))
     present = {worker.rank for worker in mine}
     missing = [rank for rank in range(attempt.workers) if rank not in present]
     if not missing and mine and all(worker.phase == "Succeeded" for worker in mine):
@@ -364,6 +361,15 @@ def _clear(
             else:
                 wake = min(left, wake) if wake is not None else left
     return tuple(deletes), wake
+
+
+def _past(workers: Sequence[Worker], before: int) -> tuple[Delete, ...]:
+    """Deletions of pods that have ended and whose attempt is older than ``before``, whose logs stay to be read."""
+    return tuple(
+        Delete(worker.name, worker.uid)
+        for worker in workers
+        if worker.ended and worker.attempt < before and worker.deleting_since is None
+    )
 
 
 def _barrier_message(job: Job, state: JobState, live: Sequence[Worker], sight: Sight) -> str:
