@@ -75,7 +75,13 @@ class _Handler(BaseHTTPRequestHandler):
     metrics: CollectorRegistry | None = None
 
     def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
+        try:
+            self._serve(self.path.partition("?")[0])
+        except Exception as problem:  # an answer that names it helps more than a closed connection
+            words = f"{type(problem).__name__}: {problem}\n"
+            self._answer(500, words.encode(), "text/plain; charset=utf-8")
+
+    def _serve(self, path: str) -> None:
         if path == "/metrics" and self.metrics is not None:
             self._answer(200, generate_latest(self.metrics), CONTENT_TYPE_LATEST)
         elif path in self.checks:
