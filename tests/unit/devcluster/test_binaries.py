@@ -35,9 +35,9 @@ def programs(folder: Path, version: str, names: tuple[str, ...] = START_ORDER) -
 
 def test_assets_come_before_path_before_cache(tmp_path: Path) -> None:
     assets, path, cache = (programs(tmp_path / name, "v1.37.2") for name in ("assets", "path", "cache"))
-    assert set(binaries.find(str(assets), str(path), cache).values()) == {assets / name for name in START_ORDER}
-    assert set(binaries.find("", str(path), cache).values()) == {path / name for name in START_ORDER}
-    assert set(binaries.find("", "", cache).values()) == {cache / name for name in START_ORDER}
+    assert set(binaries.find(str(assets), str(path), [cache]).values()) == {assets / name for name in START_ORDER}
+    assert set(binaries.find("", str(path), [cache]).values()) == {path / name for name in START_ORDER}
+    assert set(binaries.find("", "", [cache]).values()) == {cache / name for name in START_ORDER}
 
 
 @pytest.mark.parametrize(
@@ -55,17 +55,18 @@ def test_the_three_of_kubernetes_come_from_one_place_or_from_the_cache(tmp_path:
         program(tmp_path / "assets" / name, f"Kubernetes {version}")
     program(tmp_path / "assets" / "etcd", "etcd Version: 3.6.0")
     cache = programs(tmp_path / "cache", "v1.37.2")
-    found = binaries.find(str(tmp_path / "assets"), "", cache)
+    found = binaries.find(str(tmp_path / "assets"), "", [cache])
     assert {name: found[name].parent for name in TRIO} == dict.fromkeys(TRIO, cache)
     assert found["etcd"] == tmp_path / "assets" / "etcd"
 
 
 def test_what_is_nowhere_is_left_out(tmp_path: Path) -> None:
-    assert binaries.find("", "", programs(tmp_path, "v1.37.2", ("etcd",))) == {"etcd": tmp_path / "etcd"}
+    assert binaries.find("", "", [programs(tmp_path, "v1.37.2", ("etcd",))]) == {"etcd": tmp_path / "etcd"}
 
 
 def test_a_cache_belongs_to_versions_and_machine() -> None:
-    assert gomodule.cache_key("Linux", "x86_64") == "kubernetes-1.37.2_etcd-3.7.0_kwok-0.8.0_linux-x86_64"
+    keys = gomodule.cache_keys("Linux", "x86_64")
+    assert keys == ("kubernetes-1.37.2_etcd-3.7.0_linux-x86_64", "kwok-0.8.0_linux-x86_64")
 
 
 # -- building ----------------------------------------------------------------------------------------------------------
@@ -120,9 +121,19 @@ def test_a_failed_build_leaves_nothing_and_shows_its_last_lines(
     monkeypatch.setenv("PATH", f"{go.parent}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(BuildFailed, match=r"go mod download .*kwok.* failed:\nno such host"):
-        build.build(binaries.cache_folder(), quiet)
-    assert not binaries.cache_folder().exists()
-    assert not list(binaries.cache_folder().parent.glob(".build-*"))
+        build.kwok(binaries.cache_folders()[1], quiet)
+    assert not binaries.cache_folders()[1].exists()
+    assert not list(binaries.cache_folders()[1].parent.glob(".build-*"))
+
+
+def test_only_what_is_missing_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    monkeypatch.setattr(build, "kwok", lambda folder, _: built.append(folder.name) or programs(folder, "", ("kwok",)))
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(programs(tmp_path / "assets", "v1.37.2", (*TRIO, "etcd"))))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert binaries.Binaries.ensure().components.keys() == set(START_ORDER)
+    assert built == [binaries.cache_folders()[1].name]
 
 
 def test_progress_counts_what_was_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
