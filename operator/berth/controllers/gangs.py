@@ -15,6 +15,7 @@ from berth.fleet.fleet import Fleet
 from berth.render.gang import GangPlan
 from berth.training.checkpoint import initial_policy
 from berth.training.records import Placement
+from berth.training.request import grace_seconds
 from berth.training.sizing import worker_rdma
 from berth.training.state import Checkpoint, JobState
 from berth.values import CPU
@@ -57,7 +58,7 @@ def gang_plan(view: JobView, state: JobState, observer: Observer, settings: Sett
         rdma=worker_rdma(pool, kind, request, placement.nodes),
         environment=environment(spec, state.checkpoint),
         preempt_signal=spec.preempt_signal if _warns(spec) else "",
-        preempt_seconds=round(spec.preempt_deadline_seconds or 0) if _warns(spec) else 0,
+        preempt_seconds=_deadline_seconds(spec) if _warns(spec) else 0,
         pod_group=settings.native_gangs,
     )
 
@@ -87,6 +88,12 @@ def _warns(spec: TrainingJobSpec) -> bool:
     return spec.checkpoint is not None and spec.checkpoint.on_preempt is not None
 
 
+def _deadline_seconds(spec: TrainingJobSpec) -> int:
+    """How long workers get to save before a preemption; the template's own grace period where the user names none."""
+    deadline = spec.preempt_deadline_seconds
+    return grace_seconds(spec.template.get("spec") or {}) if deadline is None else max(1, round(deadline))
+
+
 def environment(spec: TrainingJobSpec, checkpoint: Checkpoint | None) -> Mapping[str, str]:
     """What every rank is told of parallelism and checkpoints."""
     said: dict[str, Any] = {}
@@ -109,7 +116,7 @@ def environment(spec: TrainingJobSpec, checkpoint: Checkpoint | None) -> Mapping
     if _warns(spec):
         said |= {
             "BERTH_PREEMPT_SIGNAL": spec.preempt_signal,
-            "BERTH_PREEMPT_DEADLINE_SECONDS": round(spec.preempt_deadline_seconds or 0),
+            "BERTH_PREEMPT_DEADLINE_SECONDS": _deadline_seconds(spec),
         }
     return {name: str(value) for name, value in said.items()}
 
