@@ -323,3 +323,11 @@ async def test_a_death_before_any_request_changes_nothing_of_the_end() -> None:
     assert requests > 15
     for k in range(requests):
         assert (await Life().live(dies_after=k)).picture() == picture, f"a death before request {k}"
+
+
+async def test_a_preemption_s_signal_is_sent_even_where_no_deadline_is_named() -> None:
+    server = make_server(checkpoint={"onPreempt": {"signal": "SIGUSR1"}})
+    await Operator(server).look()
+    spec = server.pods()["llm-1-0"]["spec"]
+    assert spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][-1] == "kill -s USR1 1; exec sleep 30"
+    assert spec["terminationGracePeriodSeconds"] == 60

@@ -1,0 +1,122 @@
+"""Room is a function of what there is: whichever way the caches got there, the same claims stand in the ledger."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from berth.cluster import kinds
+from tests.builders.fleet import GPU
+from tests.unit.controllers.harness import JOB, Operator, Server, add_node, make_server
+
+ACTIONS = (
+    "look", "look", "look", "bind", "bind", "kubelets", "fail", "succeed", "lose node", "add node", "suspend", "resume",
+    "delete pod", "guest", "guest ends", "delete job", "new job", "relist", "wait",
+)  # fmt: skip
+
+
+def act(server: Server, operator: Operator, what: str, pick: int) -> None:
+    """Something happens to the cluster; what is not possible now does not."""
+    pods = sorted(server.pods())
+    job = server.objects.get(("trainingjobs", *JOB))
+    ours = [name for name in pods if name.startswith("llm")]
+    name = ours[pick % len(ours)] if ours else ""
+    match what:
+        case "bind":
+            server.bind()
+        case "kubelets":
+            server.kubelets()
+        case "fail" | "succeed" if name:
+            server.change_pod(name, phase="Failed" if what == "fail" else "Succeeded", conditions=[])
+        case "lose node":
+            server.objects.pop(("nodes", "", f"n{pick}"), None)
+        case "add node":
+            add_node(server, f"n{pick}")
+        case "suspend" | "resume" if job is not None:
+            server.edit(suspend=what == "suspend")
+        case "delete pod" if name:
+            del server.objects["pods", JOB[0], name]
+        case "guest":
+            resources = {"requests": {"cpu": "7", GPU: "1"}}
+            spec = {"nodeName": f"n{pick}", "containers": [{"name": "c", "resources": resources}]}
+            meta = {"name": f"guest-{pick}", "namespace": JOB[0]}
+            server.put(kinds.PODS, {"metadata": meta, "spec": spec, "status": {"phase": "Running"}})
+        case "guest ends":
+            server.objects.pop(("pods", JOB[0], f"guest-{pick}"), None)
+        case "delete job" if job is not None:
+            del server.objects["trainingjobs", *JOB]
+            server.owners.clear()
+        case "new job" if job is None:
+            spec = copy.deepcopy(TEMPLATE)
+            server.put(kinds.TRAINING_JOBS, {"metadata": {"name": JOB[1], "namespace": JOB[0]}, "spec": spec})
+        case "wait":
+            server.clock.at += 61
+
+
+TEMPLATE: dict[str, Any] = make_server().objects["trainingjobs", *JOB]["spec"]
+
+
+def expect_the_same_claims(operator: Operator) -> None:
+    """As an operator that starts now and reads the caches in another order."""
+    operator.see()
+    if operator.observer.promises:
+        return
+    fresh = Operator(operator.server)
+    assert dict(operator.fleet.claims) == dict(fresh.fleet.claims)
+    assert operator.fleet.check() == []
+
+
+async def tell(story: list[tuple[str, int]]) -> None:
+    server = make_server()
+    operator = Operator(server)
+    for what, pick in story:
+        if what == "look":
+            await operator.look()
+        else:
+            act(server, operator, what, pick)
+        if pick % 2:
+            operator.see()
+        expect_the_same_claims(operator)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.booleans(), st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 4)), max_size=25))
+async def test_any_story_leaves_the_claims_that_a_fresh_look_finds(running: bool, story: list[tuple[str, int]]) -> None:
+    await tell([("look", 0), ("bind", 0), ("look", 0), *story] if running else story)
+
+
+def started() -> Server:
+    """A gang of two half-way through its start: one pod bound, one not made yet, and a guest that holds CPU."""
+    server = make_server()
+    add_node(server, "n9")
+    meta = {"name": "guest", "namespace": JOB[0]}
+    guest = {"nodeName": "n0", "containers": [{"name": "c", "resources": {"requests": {"cpu": "100"}}}]}
+    server.put(kinds.PODS, {"metadata": meta, "spec": guest, "status": {"phase": "Running"}})
+    return server
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.randoms(use_true_random=False))
+async def test_the_order_in_which_caches_fill_does_not_matter(order: random.Random) -> None:
+    server = started()
+    first = Operator(server)
+    await first.look()
+    server.bind()
+    del server.objects["pods", JOB[0], "llm-1-1"]
+    first.see()
+    late = Operator(Server())
+    objects = list(server.objects.items())
+    order.shuffle(objects)
+    for key, body in objects:
+        cache = next(cache for cache in late.caches.every() if cache.kind.plural == key[0])
+        cache.observe(cache.kind.decode(json.dumps(body).encode()))
+    late.observer.settle()
+    assert dict(late.fleet.claims) == dict(first.fleet.claims)
+    claim = late.fleet.claims[f"{server.objects['trainingjobs', *JOB]['metadata']['uid']}/1/1"]
+    assert claim.amounts[GPU] == 8
+    assert claim.amounts["cpu"] > 0
