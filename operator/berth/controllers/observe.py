@@ -204,7 +204,7 @@ class Observer:
         self._changed()
         if (old is None or new is None or old.metadata.labels != new.metadata.labels) and self._open_pools:
             self.pools_due = True
-        if old is None or facts.node_state(old) != facts.node_state(new):
+        if old is None or new is None or old.ready != new.ready or old.spec != new.spec:
             for claim in self.fleet.claims_on(name):
                 view = self.views.get(claim.key.partition("/")[0])
                 if view is not None:
