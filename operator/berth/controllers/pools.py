@@ -67,8 +67,8 @@ class Pools:
             return False
         before = _read(pool)
         after = status(before, self._observer.fleet.report(name), meta.generation, self._wall())
-        self._seen[name] = seen
         if after == before.dump():
+            self._seen[name] = seen
             return False
         body = {
             "apiVersion": API_VERSION,
@@ -78,6 +78,7 @@ class Pools:
         }
         self._written[name] = now
         answer = await self._client.apply(ACCELERATOR_POOLS, name, body, manager=FIELD_MANAGER, subresource="status")
+        self._seen[name] = seen
         self._observer.caches.pools.put(answer)
         return True
 

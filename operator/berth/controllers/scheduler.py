@@ -208,7 +208,10 @@ class Scheduler:
             if view.state.phase in ACTIVE and view.held:
                 current = view.state.current
                 started = current.start if current is not None else 0.0
-                gangs.append(RunningGang(view.name, tuple(sorted(view.held)), 0, started))
+                named = view.spec.priority_class_name if view.spec is not None else None
+                found = self._observer.caches.priority_classes.get(named or "")
+                priority = found.value if found is not None else 0
+                gangs.append(RunningGang(view.name, tuple(sorted(view.held)), priority, started))
         return gangs
 
 
