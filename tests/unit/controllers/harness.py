@@ -140,7 +140,7 @@ class Server:
         return True
 
     async def apply(
-        self, kind: Kind[Any], name: str, body: Json, namespace: str, *, manager: str, subresource: str
+        self, kind: Kind[Any], name: str, body: Json, namespace: str = "", *, manager: str, subresource: str
     ) -> Any:
         self._receive("apply", f"{kind.plural}/{subresource}", manager)
         found = copy.deepcopy(self._known(kind, namespace, name))
