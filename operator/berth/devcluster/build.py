@@ -97,7 +97,7 @@ class Go:
         listing = self.run(["list", "-e", "-deps", packages], folder, f"{what}: listing packages")
         total = len(listing.split())
         command = ["build", "-v", "-ldflags", flags, "-o", output, packages]
-        self.run(command, folder, f"{what}: compiling", total)
+        self.run(command, folder, f"{what}: compiling and linking", total)
 
     def run(self, arguments: Sequence[str], folder: Path, what: str, total: int = 0) -> str:
         """Run one command to its end; its standard output. Raises: BuildFailed with its last lines."""

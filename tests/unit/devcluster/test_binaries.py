@@ -146,7 +146,7 @@ def test_progress_counts_what_was_compiled(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(build, "_REPORT_SECONDS", 0.05)
 
     def progress(line: str) -> None:
-        if "kwok: compiling: 2 of at most 3 packages" in line:
+        if "kwok: compiling and linking: 2 of at most 3 packages" in line:
             seen.touch()
 
     build.Go(go, progress).build(tmp_path, "kwok", "./cmd", "out", "")
