@@ -145,6 +145,11 @@ class _Trial:
             if name in gang.amounts:
                 free[gang.rows] += gang.amounts[name]
 
+    @property
+    def missing(self) -> int:
+        """Workers that still do not fit, at least one: room in pieces may not hold whole groups."""
+        return max(self.request.workers - self._workers, 1)
+
     def enough(self) -> bool:
         """Whether the waiting gang fits now."""
         if self._workers < self.request.workers:
@@ -176,12 +181,18 @@ def _greedy(trial: _Trial, gangs: list[_Freed], most: int) -> list[_Freed] | Non
     while not trial.enough():
         if not left or len(chosen) >= most:
             return None
-        best = max(left, key=gains.__getitem__)
+        best = _next(left, gains, trial.missing)
         chosen.append(left.pop(best))
         trial.end(chosen[-1])
         for at in {at for row in chosen[-1].rows.tolist() for at in on[row] if at in left}:
             gains[at] = trial.gain(left[at])
     return _needed(trial, chosen)
+
+
+def _next(left: dict[int, _Freed], gains: dict[int, tuple[int, int]], missing: int) -> int:
+    """The gang that frees least of those that free enough; where none does, the one that frees most."""
+    enough = [at for at in left if gains[at][0] >= missing]
+    return min(enough, key=gains.__getitem__) if enough else max(left, key=gains.__getitem__)
 
 
 def _needed(trial: _Trial, chosen: list[_Freed]) -> list[_Freed]:
