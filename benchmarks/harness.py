@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -30,7 +31,7 @@ from benchmarks.usage import Meter
 from berth.catalogue.load import load as load_catalogue
 from berth.devcluster.api import Api
 from berth.devcluster.binaries import Binaries
-from berth.devcluster.cluster import DevCluster
+from berth.devcluster.cluster import DevCluster, reap
 from berth.devcluster.components import Features
 from berth.devcluster.fleets import SimulatedFleet
 from berth.devcluster.operator import OPERATOR_NAMESPACE, install_chart, run_operator
@@ -108,10 +109,14 @@ class Bench:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            progress(f"{self._jobs_not_done()}; the operator's last lines:\n{self.operator.process.tail()}")
         self._stack.close()
 
     def _bring_up(self, stack: ExitStack) -> None:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
+        reap()
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="berth-bench-")))
         self.audit = writes.AuditLog(folder, f"system:serviceaccounts:{OPERATOR_NAMESPACE}")
         found = Binaries.ensure(progress)
