@@ -84,7 +84,7 @@ async def tell(story: list[tuple[str, int]]) -> None:
         expect_the_same_claims(operator)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.booleans(), st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 4)), max_size=25))
 async def test_any_story_leaves_the_claims_that_a_fresh_look_finds(running: bool, story: list[tuple[str, int]]) -> None:
     await tell([("look", 0), ("bind", 0), ("look", 0), *story] if running else story)

@@ -222,4 +222,4 @@ class Gang(RuleBasedStateMachine):
 
 
 TestGang = Gang.TestCase
-TestGang.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestGang.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
