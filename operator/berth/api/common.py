@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -301,7 +302,12 @@ def shorten(message: str, limit: int = MESSAGE_LIMIT) -> str:
 
 def rfc3339(seconds: float) -> str:
     """Unix seconds as the API server writes times."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _stamp(int(seconds))
+
+
+@lru_cache(maxsize=4096)
+def _stamp(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def unix_seconds(text: str) -> float:

@@ -84,10 +84,12 @@ class App:
         self.leading = False
         self._readings()
 
-    def wake(self, plural: str, key: JobKey) -> None:
-        """kopf saw a change; our own caches see it too, whoever is first wakes the job."""
+    def wake(self, plural: str, key: JobKey, version: int) -> None:
+        """kopf saw a change; our own caches see it too, and whoever is first wakes the job."""
         if plural == TRAINING_JOBS.plural:
-            self._wake(key)
+            known = self.caches.jobs.get(key[1], key[0])
+            if known is None or known.metadata.version < version:
+                self._wake(key)
 
     def _wake(self, key: JobKey) -> None:
         if self.leading:

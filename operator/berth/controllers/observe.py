@@ -57,6 +57,7 @@ class JobView:
     persisted: Mapping[str, Any] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
     amounts: tuple[int, Resources] | None = None  # attempt and what each of its ranks holds, once that is settled
+    settled: bool = False  # what is written is all that the state in hand has to say
 
     @property
     def key(self) -> JobKey:
@@ -105,6 +106,7 @@ class Observer:
         self._workers: dict[str, dict[str, Worker]] = {}
         self.pools_due = False  # some pool may have become another one: call read_pools when convenient
         self._open_pools = False
+        self._absorbing = False
         self._wake, self._changed = wake, changed
         caches.nodes.subscribe(self._on_node)
         caches.pools.subscribe(self._on_pool)
@@ -149,6 +151,14 @@ class Observer:
         """Give a promise back: it is in the status now, or will never be."""
         if self.promises.pop(uid, None) is not None and uid in self.views:
             self._sync(self.views[uid])
+
+    def absorb(self, answer: wire.TrainingJob) -> None:
+        """Take in the answer to a write of our own: the next look sees it, and needs no look because of it."""
+        self._absorbing = True
+        try:
+            self.caches.jobs.put(answer)
+        finally:
+            self._absorbing = False
 
     def choose_amounts(self, view: JobView, placement: Placement) -> Resources:
         """What each rank of ``placement`` will hold, before any of it is held."""
@@ -248,7 +258,8 @@ class Observer:
         view.object = new
         self._read_status(view)
         self._sync(view)
-        self._wake(view.key)
+        if not self._absorbing:
+            self._wake(view.key)
 
     def _read_spec(self, view: JobView) -> None:
         meta = view.object.metadata
@@ -276,6 +287,7 @@ class Observer:
         except (KeyError, TypeError, ValueError) as problem:
             _LOG.error("%s: its status cannot be read, so it is looked at as new: %s", view.name, problem)
             view.state = JobState()
+        view.settled = False
         promise = self.promises.get(view.uid)
         if promise is not None and view.state.attempt >= promise.attempt:
             del self.promises[view.uid]
@@ -291,6 +303,7 @@ class Observer:
         if worker is None:
             self._on_foreign_pod(pod, new)
             return
+        known = self._workers.get(uid, {}).get(worker.uid)
         if new is None:
             mine = self._workers.get(uid)
             if mine is not None:
@@ -301,7 +314,7 @@ class Observer:
             self._workers.setdefault(uid, {})[worker.uid] = worker
         self._sync_rank(uid, worker.attempt, worker.rank, new)
         view = self.views.get(uid)
-        if view is not None:
+        if view is not None and (new is None or _matters(view, known, worker)):
             self._wake(view.key)
 
     def _on_foreign_pod(self, pod: wire.Pod, new: wire.Pod | None) -> None:
@@ -374,3 +387,11 @@ class Observer:
         }
         self.fleet.release(view.held - bound)
         self._changed()
+
+
+def _matters(view: JobView, before: Worker | None, after: Worker) -> bool:
+    """Whether the change of a pod can change what is to be done; that it was created by us, or bound, cannot."""
+    if view.spec is not None and any(rule.on_pod_conditions for rule in view.spec.recovery_rules):
+        return before != after
+    known = before if before is not None else Worker(after.name, after.uid, after.attempt, after.rank)
+    return replace(known, bound=after.bound, node=after.node, conditions=after.conditions) != after

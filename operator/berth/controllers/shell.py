@@ -7,7 +7,7 @@ So every replica runs it, leading or not, and it costs no write.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import kopf
@@ -54,9 +54,9 @@ class NoDiff(kopf.DiffBaseStorage):
 
 
 def build_registry(
-    connection: Callable[[], Connection], wake: Callable[[str, JobKey], object]
+    connection: Callable[[], Connection], wake: Callable[[str, JobKey, int], object]
 ) -> kopf.OperatorRegistry:
-    """Handlers for the three kinds; ``wake`` gets the plural and the (namespace, name) of what changed."""
+    """Handlers for the three kinds; ``wake`` gets the plural, the (namespace, name) and the version of what changed."""
     registry = kopf.OperatorRegistry()
 
     async def login(**_: Any) -> kopf.AiohttpSession:
@@ -69,8 +69,10 @@ def build_registry(
     kopf.on.startup(registry=registry)(configure)
     for kind in KINDS:
 
-        async def changed(namespace: str | None, name: str | None, _plural: str = kind.plural, **_: Any) -> None:
-            wake(_plural, (namespace or "", name or ""))
+        async def changed(
+            namespace: str | None, name: str | None, meta: Mapping[str, Any], _plural: str = kind.plural, **_: Any
+        ) -> None:
+            wake(_plural, (namespace or "", name or ""), int(meta.get("resourceVersion") or 0))
 
         kopf.on.event(GROUP, VERSION, kind.plural, registry=registry, id=f"wake-{kind.plural}")(changed)
     return registry

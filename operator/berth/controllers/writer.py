@@ -89,7 +89,7 @@ class StatusWriter:
         answer = await self._client.apply(
             TRAINING_JOBS, name, body, namespace, manager=PLACEMENT_MANAGER, subresource="status"
         )
-        self._observer.caches.jobs.put(answer)
+        self._observer.absorb(answer)
 
     async def write(self, view: JobView, state: JobState, queue: Json | None = None) -> None:
         """Write everything but the placement. Raises: ClusterError."""
@@ -101,10 +101,12 @@ class StatusWriter:
             TRAINING_JOBS, name, _identified(status_patch(name, body), view), namespace,
             manager=FIELD_MANAGER, subresource="status",
         )  # fmt: skip
-        self._observer.caches.jobs.put(answer)
+        self._observer.absorb(answer)
 
     async def consider(self, view: JobView, before: JobState, state: JobState, waits: Waits | None) -> bool:
         """Write if it is due; returns whether it was written. What is not due yet puts the job on the queue again."""
+        if waits is None and view.settled and state == before:
+            return False
         if waits is not None and waits.refusal is not None and (waits.explained or not _says(before, waits.refusal)):
             state = with_refusal(state, waits.refusal, self._wall())
         queue = self._queue_status(view, state, waits)
@@ -113,6 +115,7 @@ class StatusWriter:
             body["queue"] = queue
         known = {key: value for key, value in view.persisted.items() if key != "placement"}
         if _plain(body) == _plain(known):
+            view.settled = state == before
             return False
         if (
             _is_transition(before, state)

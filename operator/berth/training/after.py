@@ -1,8 +1,9 @@
 """Which running gangs would have to end for a waiting one to fit.
 
-For every domain that could hold the waiting gang, the running gangs that free most of what is missing there are taken
-first, and afterwards those that turn out not to be needed are put back. Where no two of them share a node, what they
-free adds up and taking the largest first is the fewest there can be; elsewhere it is a good set, and said to be that.
+For every domain that could hold the waiting gang, running gangs are taken until there is room: the smallest that frees
+all that is missing, or else the one that frees most; those that turn out not to be needed are put back. Where no two of
+them share a node, what they free adds up and the answer is the fewest there can be; elsewhere it is a good one, and
+said to be that.
 """
 
 from __future__ import annotations
@@ -39,168 +40,165 @@ class Ending:
 
 
 @dataclass(slots=True)
-class _Freed:
-    """What one gang holds in a pool: rows, and by resource how much on each."""
+class _Holdings:
+    """What running gangs hold on the rows of a pool: an entry for each gang and row, in the order of gangs.
 
-    name: str
-    order: tuple[int, float, str]
-    rows: Ints
-    amounts: dict[str, Ints]
+    Gangs are numbered in the order in which they should end: lowest priority first, then youngest. ``held`` is by
+    resource and entry; ``wants`` is what one worker of the waiting gang needs of each.
+    """
+
+    names: list[str]
+    gang: Ints
+    row: Ints
+    held: dict[str, Ints]
+    wants: dict[str, int]
+
+    def part(self, kept: Bools) -> _Holdings:
+        held = {name: amounts[kept] for name, amounts in self.held.items()}
+        return _Holdings(self.names, self.gang[kept], self.row[kept], held, self.wants)
 
 
 def after_jobs(fleet: Fleet, now: Sequence[Room], request: GangRequest, running: Sequence[Gang]) -> Ending | None:
     """The fewest running gangs found whose end would let the gang fit; ``None`` when not even all together would."""
+    ordered = sorted(running, key=lambda gang: (gang[2], -gang[3], gang[0]))
     best: Ending | None = None
     for room in now:
-        pool = room.candidate.pool
-        allowed = allowed_rows(pool, request)
-        freed = [held for gang in running if (held := _held(fleet, pool, gang, allowed)) is not None]
-        ending = _in_pool(room, request, freed) if freed else None
+        holdings = _holdings(fleet, room.candidate.pool, request, ordered)
+        ending = _in_pool(room, request, holdings) if len(holdings.row) else None
         if ending is not None and (best is None or len(ending.jobs) < len(best.jobs)):
             best = ending
     return best
 
 
-def _held(fleet: Fleet, pool: Pool, gang: Gang, allowed: Bools) -> _Freed | None:
-    name, keys, priority, started = gang
-    totals: dict[int, dict[str, int]] = {}
-    for key in keys:
-        claim = fleet.claims.get(key)
-        row = pool.row.get(claim.node) if claim is not None else None
-        if claim is None or row is None or not allowed[row]:
-            continue
-        total = totals.setdefault(row, {PODS: 0})
-        total[PODS] += 1
-        for resource, amount in claim.amounts.items():
-            if resource != PODS:
-                total[resource] = total.get(resource, 0) + amount
-    if not totals:
-        return None
-    resources = {resource for total in totals.values() for resource in total}
-    amounts = {each: np.array([total.get(each, 0) for total in totals.values()], np.int64) for each in resources}
-    return _Freed(name, (priority, -started, name), np.array(list(totals), np.int64), amounts)
+def _holdings(fleet: Fleet, pool: Pool, request: GangRequest, running: Sequence[Gang]) -> _Holdings:
+    wants = {name: amount for name, amount in request.per_worker.items() if amount > 0 and name != PODS}
+    wants[pool.resource] = devices_per_worker(pool, request)
+    allowed = allowed_rows(pool, request) & ~pool.held_by_other_role("Training")
+    entries: list[tuple[int, ...]] = []
+    for number, (_, keys, _, _) in enumerate(running):
+        for key in keys:
+            claim = fleet.claims.get(key)
+            row = pool.row.get(claim.node, -1) if claim is not None else -1
+            if claim is not None and row >= 0 and allowed[row]:
+                entries.append((number, row, *[claim.amounts.get(name, 0) for name in wants]))
+    flat = np.array(entries, np.int64).reshape(-1, 2 + len(wants))
+    places, entry = np.unique(flat[:, 0] * len(pool) + flat[:, 1], return_inverse=True)
+    held = {name: np.bincount(entry, flat[:, 2 + at], len(places)).astype(np.int64) for at, name in enumerate(wants)}
+    held[PODS] = np.bincount(entry, minlength=len(places)).astype(np.int64)
+    size = max(len(pool), 1)
+    return _Holdings([gang[0] for gang in running], places // size, places % size, held, {**wants, PODS: 1})
 
 
-def _in_pool(room: Room, request: GangRequest, freed: list[_Freed]) -> Ending | None:
+def _in_pool(room: Room, request: GangRequest, holdings: _Holdings) -> Ending | None:
     pool, level = room.candidate.pool, room.candidate.confine
-    domain = pool.domain[level].astype(np.int64) if level >= 0 else np.zeros(len(pool), np.int64)
+    domain = pool.domain[level] if level >= 0 else np.zeros(len(pool), np.int32)
     best: Ending | None = None
-    for root in _domains(room, domain, freed):
-        inside = [part for gang in freed if (part := _inside(gang, domain == root)) is not None]
-        trial = _Trial(room, request, root, domain == root)
-        chosen = _greedy(trial, inside, _MOST if best is None else len(best.jobs) - 1)
+    for root in _domains(room, domain[holdings.row].astype(np.int64)):
+        inside = holdings.part(domain[holdings.row] == root)
+        chosen = _greedy(room, request, root, inside, _MOST if best is None else len(best.jobs) - 1)
         if chosen is not None:
-            rows = np.concatenate([gang.rows for gang in inside])
-            fewest = len(chosen) == 1 or (len(np.unique(rows)) == len(rows) and not room.tree.split)
-            best = Ending(pool.spec.name, tuple(sorted(gang.name for gang in chosen)), fewest)
+            alone = len(np.unique(inside.row)) == len(inside.row) and not room.tree.split
+            names = tuple(sorted(holdings.names[gang] for gang in chosen))
+            best = Ending(pool.spec.name, names, fewest=len(chosen) == 1 or alone)
             if len(chosen) == 1:
                 break
     return best
 
 
-def _domains(room: Room, domain: Ints, freed: list[_Freed]) -> list[int]:
+def _domains(room: Room, of_entries: Ints) -> list[int]:
     """Domains in which running gangs hold room, those with most room already first."""
-    ids = np.unique(np.concatenate([domain[gang.rows] for gang in freed]))
-    if room.candidate.confine < 0:
+    level = room.candidate.confine
+    if level < 0:
         return [0]
-    ids = room.tree.by_path(room.candidate.confine, ids[ids >= 0])
-    capacity = room.tree.capacity[room.candidate.confine][ids]
-    first: list[int] = ids[np.argsort(-capacity, kind="stable")][:_DOMAINS].tolist()
+    ids = room.tree.by_path(level, np.unique(of_entries[of_entries >= 0]))
+    first: list[int] = ids[np.argsort(-room.tree.capacity[level][ids], kind="stable")][:_DOMAINS].tolist()
     return first
-
-
-def _inside(gang: _Freed, inside: Bools) -> _Freed | None:
-    kept = inside[gang.rows]
-    if not kept.any():
-        return None
-    return _Freed(gang.name, gang.order, gang.rows[kept], {name: held[kept] for name, held in gang.amounts.items()})
 
 
 class _Trial:
     """The room of one domain as gangs end, one after the other."""
 
-    def __init__(self, room: Room, request: GangRequest, root: int, inside: Bools) -> None:
-        self.room, self.request, self.root, self.inside = room, request, root, inside
-        self.pool = room.candidate.pool
-        self.fits = room.fits.copy()
-        self._workers = int(self.fits[inside].sum())
-        names = [name for name, amount in request.per_worker.items() if amount > 0 and name != PODS]
-        self._wants: dict[str, int] = {name: request.per_worker[name] for name in names}
-        self._wants[self.pool.resource] = devices_per_worker(self.pool, request)
-        self._wants[PODS] = 1
-        self._free = {name: self.pool.free_of(name).copy() for name in self._wants}
-        self._closed = self.pool.held_by_other_role("Training")
-
-    def gain(self, gang: _Freed) -> tuple[int, int]:
-        """Workers that would fit beside those that do if ``gang`` ended too, and devices it would free."""
-        devices = gang.amounts.get(self.pool.resource)
-        return int((self._fits(gang) - self.fits[gang.rows]).sum()), 0 if devices is None else int(devices.sum())
-
-    def end(self, gang: _Freed) -> None:
-        """``gang`` ends."""
-        fits = self._fits(gang)
-        self._workers += int((fits - self.fits[gang.rows]).sum())
-        self.fits[gang.rows] = fits
-        for name, free in self._free.items():
-            if name in gang.amounts:
-                free[gang.rows] += gang.amounts[name]
+    def __init__(self, room: Room, request: GangRequest, root: int, holdings: _Holdings) -> None:
+        self.room, self.request, self.root, self.holdings = room, request, root, holdings
+        pool, level = room.candidate.pool, room.candidate.confine
+        self._rows, self._at = np.unique(holdings.row, return_inverse=True)
+        self._free = {name: pool.free_of(name)[self._rows] for name in holdings.wants}
+        self._fits = room.fits[self._rows]
+        capacity = room.tree.capacity[max(level, 0)]
+        held = int(capacity.sum()) if level < 0 else int(capacity[root])
+        self._before, self._held = int(self._fits.sum()), held * room.tree.unit(max(level, 0))
+        self.left = np.ones(len(holdings.names), np.bool_)
 
     @property
     def missing(self) -> int:
         """Workers that still do not fit, at least one: room in pieces may not hold whole groups."""
-        return max(self.request.workers - self._workers, 1)
+        return max(self.request.workers - self._held - int(self._fits.sum()) + self._before, 1)
+
+    def gains(self) -> tuple[Ints, Ints]:
+        """By gang the workers that would fit beside those that do if it ended, and the devices it would free."""
+        gained = self._with_held() - self._fits[self._at]
+        count = len(self.holdings.names)
+        devices = self.holdings.held[self.room.candidate.pool.resource]
+        return (
+            np.bincount(self.holdings.gang, gained, count).astype(np.int64),
+            np.bincount(self.holdings.gang, devices, count).astype(np.int64),
+        )
+
+    def end(self, gang: int) -> None:
+        """``gang`` ends."""
+        mine = self.holdings.gang == gang
+        rows = self._at[mine]
+        self._fits[rows] = self._with_held()[mine]
+        for name, free in self._free.items():
+            free[rows] += self.holdings.held[name][mine]
+        self.left[gang] = False
 
     def enough(self) -> bool:
         """Whether the waiting gang fits now."""
-        if self._workers < self.request.workers:
+        if self.request.workers > self._held + int(self._fits.sum()) - self._before and not self.room.tree.split:
             return False
-        tree = tree_of(self.room.candidate, self.request, self.fits)
-        level = self.room.candidate.confine
-        if level < 0:
-            return int(tree.capacity[0].sum()) >= tree.need[0]
-        return int(tree.capacity[level][self.root]) >= tree.need[level]
+        fits = self.room.fits.copy()
+        fits[self._rows] = self._fits
+        tree, level = tree_of(self.room.candidate, self.request, fits), self.room.candidate.confine
+        held = int(tree.capacity[0].sum()) if level < 0 else int(tree.capacity[level][self.root])
+        return held >= tree.need[max(level, 0)]
 
-    def _fits(self, gang: _Freed) -> Ints:
-        rows = gang.rows
-        fits = np.full(len(rows), np.iinfo(np.int64).max)
-        for name, want in self._wants.items():
-            free = self._free[name][rows] + gang.amounts.get(name, 0)
-            np.minimum(fits, free // want, out=fits)
-        return np.where(self._closed[rows], 0, np.maximum(fits, 0))
+    def _with_held(self) -> Ints:
+        """By entry the workers that its row takes once the entry's gang has ended."""
+        fits = [
+            (self._free[name][self._at] + self.holdings.held[name]) // want
+            for name, want in self.holdings.wants.items()
+        ]
+        least: Ints = np.maximum(np.min(fits, axis=0), 0)
+        return least
 
 
-def _greedy(trial: _Trial, gangs: list[_Freed], most: int) -> list[_Freed] | None:
-    """Gangs taken by what they free, then without those that prove needless; ``None`` when it takes over ``most``."""
-    left = dict(enumerate(sorted(gangs, key=lambda gang: gang.order)))
-    gains = {at: trial.gain(gang) for at, gang in left.items()}
-    on: dict[int, list[int]] = {}
-    for at, gang in left.items():
-        for row in gang.rows.tolist():
-            on.setdefault(row, []).append(at)
-    chosen: list[_Freed] = []
+def _greedy(room: Room, request: GangRequest, root: int, holdings: _Holdings, most: int) -> list[int] | None:
+    """Gangs taken one after the other, without those that prove needless; ``None`` when it takes over ``most``."""
+    trial = _Trial(room, request, root, holdings)
+    there = np.unique(holdings.gang)
+    chosen: list[int] = []
     while not trial.enough():
-        if not left or len(chosen) >= most:
+        left = there[trial.left[there]]
+        if not len(left) or len(chosen) >= most:
             return None
-        best = _next(left, gains, trial.missing)
-        chosen.append(left.pop(best))
-        trial.end(chosen[-1])
-        for at in {at for row in chosen[-1].rows.tolist() for at in on[row] if at in left}:
-            gains[at] = trial.gain(left[at])
-    return _needed(trial, chosen)
+        gained, devices = trial.gains()
+        enough = left[gained[left] >= trial.missing]
+        if len(enough):
+            best = enough[np.lexsort((enough, devices[enough], gained[enough]))[0]]
+        else:
+            best = left[np.lexsort((left, -devices[left], -gained[left]))[0]]
+        chosen.append(int(best))
+        trial.end(int(best))
+    return _needed(room, request, root, holdings, chosen)
 
 
-def _next(left: dict[int, _Freed], gains: dict[int, tuple[int, int]], missing: int) -> int:
-    """The gang that frees least of those that free enough; where none does, the one that frees most."""
-    enough = [at for at in left if gains[at][0] >= missing]
-    return min(enough, key=gains.__getitem__) if enough else max(left, key=gains.__getitem__)
-
-
-def _needed(trial: _Trial, chosen: list[_Freed]) -> list[_Freed]:
+def _needed(room: Room, request: GangRequest, root: int, holdings: _Holdings, chosen: list[int]) -> list[int]:
     for gang in list(chosen) if len(chosen) > 1 else []:
-        fewer = [each for each in chosen if each is not gang]
-        again = _Trial(trial.room, trial.request, trial.root, trial.inside)
+        trial = _Trial(room, request, root, holdings)
+        fewer = [each for each in chosen if each != gang]
         for each in fewer:
-            again.end(each)
-        if again.enough():
+            trial.end(each)
+        if trial.enough():
             chosen = fewer
     return chosen

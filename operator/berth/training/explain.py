@@ -47,7 +47,8 @@ def explain(fleet: Fleet, request: GangRequest, refusal: Refusal, running: Seque
     for part in (_more_nodes(now, request), _looser(groups, request), _fewer(now, request)):
         if part is not None:
             parts.append(part)
-    ending = after_jobs(fleet, now, request, [(gang.name, gang.keys, gang.priority, gang.started) for gang in running])
+    gangs = [(gang.name, gang.keys, gang.priority, gang.started) for gang in running]
+    ending = after_jobs(fleet, now, request, gangs) if refusal.reason != "TooLarge" else None
     if ending is not None:
         change = Change("AfterJobs", len(ending.jobs), pool=ending.pool, jobs=ending.jobs)
         parts.append((change, f"after {_listed(ending.jobs)} {'end' if len(ending.jobs) > 1 else 'ends'}"
