@@ -157,6 +157,8 @@ class TrainingJobs:
         if written:
             self._tell(view, step, began=began)
             self._count(before, state)
+            if state.phase != before.phase:
+                self._queue.add_after(view.key, 0.05, NEW_STATE)
         if step.wake_after is not None:
             self._queue.add_after(view.key, max(step.wake_after, 0.05), NEW_STATE)
 

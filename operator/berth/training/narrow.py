@@ -220,8 +220,10 @@ class Narrowing:
         every = cover.all_subsets(cov, np.arange(len(ids)), number, cover.FEW_SUBSETS)
         if every is None:
             found, bound = self._promising(level, ids, number, cov)
+            settled = cov.exact and found[0].members == bound and level + 1 == self.last
+            if settled and (not lean or found[0].capacity == self.tree.need[level]):
+                return _Choices(found, bound, complete=True)
             kept = cover.reduce(cov, number, found[0].members)
-            settled = found[0].members == bound and level + 1 == self.last
             every = cover.all_subsets(cov, kept, number, cover.FEW_SUBSETS if settled else cover.MOST_SUBSETS)
             if every is None:
                 while bound < found[0].members and len(cover.reduce(cov, number, bound)) < number:
@@ -244,7 +246,7 @@ class Narrowing:
         if found[0].members > bound:
             found = _exchanged(cov, starts, bound) or found
         if lean:
-            found = [_shrunk(cov, choice) for choice in found[:_STARTS]]
+            found = [_shrunk(cov, choice) for choice in found[:2]]
             found.sort(key=lambda choice: choice.capacity)
         return found, bound
 

@@ -25,7 +25,7 @@ from berth.training.whole import Bins, across, whole
 BUDGET: Final = 8_000_000
 """Elementary steps one decision may take beyond bounds and good choices; about 20 ms."""
 
-_TIES: Final = 8
+_TIES: Final = 4
 """Candidates that are searched although only their spare room can be better than that of the best so far."""
 
 
