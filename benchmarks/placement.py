@@ -131,10 +131,12 @@ def _compare(fleet: Fleet, request: GangRequest, ours: Placement, tally: Tally) 
     if hosts is None:
         tally.outcomes["greedy found none"] += 1
         return
-    preferred = LEVELS[candidate.prefer].name
-    theirs = len(np.unique(tree.up(tree.host, hosts, candidate.prefer)))
-    tally.domains.append((ours.domains[preferred], theirs))
-    tally.hosts.append((ours.domains["host"], len(hosts)))
+    levels = range(candidate.prefer, len(LEVELS))
+    theirs = [len(np.unique(tree.up(tree.host, hosts, level))) for level in levels]
+    our = [ours.domains[LEVELS[level].name] for level in levels]
+    assert our <= theirs, f"greedy is better: {theirs} against {our}"
+    tally.domains.append((our[0], theirs[0]))
+    tally.hosts.append((our[-1], theirs[-1]))
 
 
 def _churn(fleet: Fleet, running: list[list[str]], free_at_start: int, rng: random.Random) -> None:
