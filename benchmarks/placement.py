@@ -72,7 +72,8 @@ def requests() -> list[GangRequest]:
             accelerators_per_worker=devices,
             per_worker={CPU: devices * 8000, MEMORY: devices * 64 * GIB},
             types=("H200",),
-            **wish,
+            required_level=wish.get("required_level"),
+            preferred_level=wish.get("preferred_level"),
         )
         for workers, devices, wish in product(WORKERS, DEVICES, WISHES.values())
     ]

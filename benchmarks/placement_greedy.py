@@ -51,4 +51,5 @@ def _take(tree: Tree, level: int, ids: Ints) -> Ints:
     rest = tree.need[level] - (int(sums[count - 1]) if count else 0)
     left = order[count:]
     last = left[int(np.argmin(np.where(capacity[left] >= rest, capacity[left], np.iinfo(np.int64).max)))]
-    return ids[np.append(order[:count], last)]
+    chosen: Ints = ids[np.append(order[:count], last)]
+    return chosen
