@@ -119,11 +119,16 @@ class Go:
 
 
 class _Lines:
-    """Counts and keeps the last of a child's error lines, so that its pipe never fills up."""
+    """Counts a child's error lines, so that its pipe never fills up, and keeps the ones that matter.
+
+    ``go build -v`` names one package a line and goes on with others after a failure: what failed would be lost among
+    them, so lines with more than one word have a queue of their own.
+    """
 
     def __init__(self, child: subprocess.Popen[str]) -> None:
         self.count = 0
-        self.last: collections.deque[str] = collections.deque(maxlen=30)
+        self._words: collections.deque[str] = collections.deque(maxlen=30)
+        self._rest: collections.deque[str] = collections.deque(maxlen=30)
         self._child = child
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -133,10 +138,15 @@ class _Lines:
         self._reader.join(seconds)
         return self._reader.is_alive()
 
+    @property
+    def last(self) -> list[str]:
+        """The last lines that say something, or where there are none the last lines."""
+        return list(self._words or self._rest)
+
     def _read(self) -> None:
         for line in self._child.stderr or ():
             self.count += 1
-            self.last.append(line.rstrip())
+            (self._words if " " in line.strip() else self._rest).append(line.rstrip())
 
 
 def _control_plane(go: Go, scratch: Path, output: Path, progress: Progress) -> None:

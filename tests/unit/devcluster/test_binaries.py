@@ -126,6 +126,17 @@ def test_a_failed_build_leaves_nothing_and_shows_its_last_lines(
     assert not list(binaries.cache_folders()[1].parent.glob(".build-*"))
 
 
+def test_what_failed_is_not_lost_among_the_packages_built_after_it(tmp_path: Path) -> None:
+    go = program(tmp_path / "go")
+    go.write_text(
+        '#!/bin/sh\n[ "$1" = list ] && exit\n'
+        'echo "# k8s.io/api" >&2; echo "compile: no space left on device" >&2\n'
+        "for i in $(seq 100); do echo k8s.io/other/$i >&2; done; exit 1\n"
+    )
+    with pytest.raises(BuildFailed, match=r"failed:\n# k8s.io/api\ncompile: no space left on device$"):
+        build.Go(go, quiet).build(tmp_path, "control plane", "tool", "out", "")
+
+
 def test_only_what_is_missing_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[str] = []
     monkeypatch.setattr(build, "kwok", lambda folder, _: built.append(folder.name) or programs(folder, "", ("kwok",)))
