@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -31,6 +31,8 @@ GATHER_SECONDS: Final = 0.02
 PLACEMENTS_PER_PASS: Final = 32
 EXPLAIN_SECONDS: Final = 0.5
 EXPLAIN_AGAIN_SECONDS: Final = 60.0
+EXPLAIN_AFTER_SECONDS: Final = 1.0
+"""A job that is placed within this time after its refusal needs no explanation."""
 
 
 @dataclass(slots=True)
@@ -69,6 +71,7 @@ class Scheduler:
         self._sorted: list[Waiting] | None = None
         self._verdicts: dict[str, Verdict] = {}
         self._explained: dict[str, Explained] = {}
+        self._refused: dict[str, float] = {}  # since when a job has been refused
         self._wake = asyncio.Event()
         self._decided: tuple[int, int] = (-1, -1)  # fleet version and queue version of the last complete pass
         self._queue_version = 0
@@ -94,6 +97,7 @@ class Scheduler:
         """The job waits no more."""
         self._verdicts.pop(uid, None)
         self._explained.pop(uid, None)
+        self._refused.pop(uid, None)
         if self._waiting.pop(uid, None) is not None:
             self._sorted = None
             self._queue_version += 1
@@ -104,6 +108,7 @@ class Scheduler:
         self._waiting.clear()
         self._verdicts.clear()
         self._explained.clear()
+        self._refused.clear()
         self._sorted = None
         self._decided = (-1, -1)
 
@@ -166,6 +171,7 @@ class Scheduler:
             return
         before = self._verdicts.get(job.uid)
         self._verdicts[job.uid] = verdict
+        self._refused.setdefault(job.uid, self._clock())
         if before is None or before.outcome != outcome:
             self._metrics.refusals.labels(outcome.reason).inc()
             self._explained.pop(job.uid, None)
@@ -185,6 +191,8 @@ class Scheduler:
             verdict = self._verdicts.get(job.uid)
             if verdict is None or isinstance(verdict.outcome, Placement):
                 continue
+            if now - self._refused.get(job.uid, now) < EXPLAIN_AFTER_SECONDS:
+                continue
             known = self._explained.get(job.uid)
             if known is None or (known.version != version and now - known.at >= EXPLAIN_AGAIN_SECONDS):
                 return job
@@ -195,7 +203,9 @@ class Scheduler:
         assert isinstance(verdict.outcome, Refusal)
         fleet = self._observer.fleet
         refusal = verdict.outcome
-        if not verdict.behind:
+        if verdict.behind:
+            refusal = replace(refusal, message=f"Behind {verdict.behind} in the queue, which may use every free node")
+        else:
             refusal = explain(fleet, job.request, refusal, self._running())
         self._explained[job.uid] = Explained(refusal, fleet.version, self._clock())
         view = self._observer.views.get(job.uid)

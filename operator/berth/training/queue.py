@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,9 @@ from berth.fleet.fleet import Fleet
 from berth.fleet.records import Claim
 from berth.training.placement import place, usable_rows
 from berth.training.records import GangRequest, Placement, Refusal
+
+BEHIND: Final = Refusal("NoCapacity", "Behind other jobs in the queue, which may use every free node")
+"""Says nothing of who stands ahead: that changes all the time, and this is said of every job behind."""
 
 Rows = dict[str, npt.NDArray[np.bool_]]
 
@@ -54,20 +58,23 @@ def schedule(
     claims: Callable[[Waiting, Placement], Iterable[Claim]],
     *,
     most: int = 64,
+    shown: int = 100,
 ) -> list[Verdict]:
     """One pass over ``waiting`` (in the order of :func:`order`), claiming in ``fleet`` what it places.
 
-    Stops after ``most`` placements, so that the caller can carry them out and let others run; jobs not reached have
-    no verdict. The result depends on the arguments alone.
+    Stops after ``most`` placements, so that the caller can carry them out and let others run, and once every free node
+    is kept, past position ``shown``; jobs not reached have no verdict. The result depends on the arguments alone.
     """
     held: Rows = {}
     head = ""
     verdicts: list[Verdict] = []
-    placed = 0
+    placed, closed = 0, False
     for position, job in enumerate(waiting, 1):
-        if held and not _open(fleet, held):
-            message = f"Behind {head} in the queue, which may use every free node"
-            verdicts.append(Verdict(job, Refusal("NoCapacity", message), position, head))
+        if closed or (held and not _open(fleet, held)):
+            closed = True
+            if position > shown:
+                break
+            verdicts.append(Verdict(job, BEHIND, position, head))
             continue
         outcome = place(fleet, job.request, held=held or None)
         verdicts.append(Verdict(job, outcome, position, head if held else ""))

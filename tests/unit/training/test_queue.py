@@ -88,7 +88,7 @@ def test_a_head_that_cannot_be_placed_keeps_the_nodes_that_it_could_use() -> Non
     expect_placed(verdicts)
     assert verdicts["small"].behind == "ns/head"
     assert isinstance(verdicts["small"].outcome, Refusal)
-    assert verdicts["small"].outcome.message == "Behind ns/head in the queue, which may use every free node"
+    assert verdicts["small"].outcome.message == "Behind other jobs in the queue, which may use every free node"
 
 
 def test_nodes_that_the_head_can_never_use_stay_open_to_those_behind() -> None:
