@@ -140,15 +140,15 @@ def all_subsets(cover: Cover, domains: Ints, count: int, most: int) -> Ints | No
     return domains[_subsets(len(domains), count)]
 
 
-def best_of(cover: Cover, choices: Ints, *, lean: bool) -> list[Choice]:
-    """``choices`` (rows of positions) that need the fewest members, the leanest first if ``lean``."""
+def best_of(cover: Cover, choices: Ints, *, lean: bool, most: int | None) -> list[Choice]:
+    """``choices`` (rows of positions) that need the fewest members, the leanest first if ``lean``, up to ``most``."""
     sums = cover.worth[:, choices].sum(axis=2)
     members = cover.members(sums)
     least = int(members.min())
     kept = np.flatnonzero(members == least)
     if lean:
         kept = kept[np.argsort(sums[0, kept], kind="stable")]
-    return [Choice(np.sort(choices[at]), least, int(sums[0, at])) for at in kept.tolist()]
+    return [Choice(np.sort(choices[at]), least, int(sums[0, at])) for at in kept[:most].tolist()]
 
 
 def exchange(cover: Cover, start: Ints, target: int, rounds: int = 40) -> Ints | None:

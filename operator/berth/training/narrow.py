@@ -76,9 +76,9 @@ class Narrowing:
     lean_level: int
     budget: Budget
 
-    def solve(self, level: int, ids: Ints, number: int) -> Narrowed:
-        """The best choice among ``ids`` of ``level`` (in order), of which ``number`` are needed."""
-        cov = self.cover(level, ids)
+    def solve(self, level: int, ids: Ints, number: int, cov: Cover | None = None) -> Narrowed:
+        """The best choice among ``ids`` of ``level`` (in order), of which ``number`` are needed; ``cov`` is theirs."""
+        cov = cov or self.cover(level, ids)
         if self.tree.split and level == self.tree.bond:
             best = self._bound_groups(ids, number, cov)
         else:
@@ -93,13 +93,13 @@ class Narrowing:
     def _free_choice(self, level: int, ids: Ints, number: int, cov: Cover) -> Narrowed:
         choices = self._choices(level, ids, number, cov)
         if level + 1 == self.last:
-            best = self._completed(level, ids, number, choices.best[0])
+            best = self._completed(level, ids, number, choices.best[0], cov)
             best.bounds = [number, choices.bound]
             best.complete = choices.complete and self.tree.penalised is None
             return best
         if choices.complete:
             return self._followed(level, ids, number, choices.best)
-        best = min((self._completed(level, ids, number, choice) for choice in choices.best[:_WIDTH]), key=_by_rank)
+        best = min((self._completed(level, ids, number, choice, cov) for choice in choices.best[:_WIDTH]), key=_by_rank)
         best.bounds = self._bounds(level, ids, number, choices.bound, best.counts)
         return best
 
@@ -152,9 +152,11 @@ class Narrowing:
             return True
         return ends and len(cover.reduce(cov, number, least - 1)) < number
 
-    def _completed(self, level: int, ids: Ints, number: int, choice: Choice) -> Narrowed:
+    def _completed(self, level: int, ids: Ints, number: int, choice: Choice, cov: Cover) -> Narrowed:
         """Something good below ``choice``, without proof."""
         sets = {level: ids[choice.taken]}
+        if level + 1 == self.tree.host and cov.exact:
+            return Narrowed([number, choice.members], [], sets, choice.capacity)
         counts, shares = [number], dict[int, int]()
         while level < self.last:
             chosen = sets[level]
@@ -215,7 +217,7 @@ class Narrowing:
     def _choices(self, level: int, ids: Ints, number: int, cov: Cover) -> _Choices:
         lean = level == self.lean_level
         if number == len(ids):
-            whole = Choice(np.arange(len(ids)), int(cov.members(cov.worth.sum(axis=1))), int(cov.worth[0].sum()))
+            whole = _all(cov)
             return _Choices([whole], whole.members, cov.exact)
         every = cover.all_subsets(cov, np.arange(len(ids)), number, cover.FEW_SUBSETS)
         if every is None:
@@ -229,20 +231,20 @@ class Narrowing:
                 while bound < found[0].members and len(cover.reduce(cov, number, bound)) < number:
                     bound += 1
                 return _Choices(found, bound, complete=False)
-        best = cover.best_of(cov, every, lean=lean)
+        best = cover.best_of(cov, every, lean=lean, most=1 if level + 1 == self.last else None)
         return _Choices(best, best[0].members, complete=True)
 
     def _promising(self, level: int, ids: Ints, number: int, cov: Cover) -> tuple[list[Choice], int]:
         """Good choices that need equally few members, and a bound on members."""
         lean = level == self.lean_level
         if number == len(ids):
-            return [Choice(np.arange(len(ids)), 0, int(cov.worth[0].sum()))], 1
+            return [_all(cov)], 1
         price, worth = cov.between()
         bound, at = cover.bound(price, worth, cov.need, number, cover.PARTS)
         rows = np.unique(np.clip(np.arange(at - 12, at + 13), 0, len(price) - 1))
         starts = np.concatenate((cover.top_places(worth[rows], number), cover.top_places(cov.worth[:1], number)))
         starts = cover.distinct(starts)
-        found = cover.best_of(cov, starts, lean=lean)
+        found = cover.best_of(cov, starts, lean=lean, most=_STARTS)
         if found[0].members > bound:
             found = _exchanged(cov, starts, bound) or found
         if lean:
@@ -324,6 +326,11 @@ class Narrowing:
 
 def _by_rank(result: Narrowed) -> tuple[list[int], int]:
     return result.rank
+
+
+def _all(cov: Cover) -> Choice:
+    sums = cov.worth.sum(axis=1)
+    return Choice(np.arange(cov.domains), int(cov.members(sums)), int(sums[0]))
 
 
 def _exchanged(cov: Cover, starts: Ints, target: int) -> list[Choice]:

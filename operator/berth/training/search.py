@@ -131,9 +131,12 @@ def _narrow(tree: Tree, start: Descent, prefer: int, last: int, budget: Budget) 
     """Search every candidate that its bounds leave a chance, the most promising first."""
     start = start.in_order(tree)
     inner = Narrowing(tree, last, prefer, budget)
-    ids, owner = tree.down(start.at, start.roots, start.level)
-    parts = [ids[low:high] for low, high in pairwise(np.searchsorted(owner, np.arange(len(start.roots) + 1)))]
-    least = inner.cover(start.level, ids).bounds_by_group(owner, len(start.roots), start.number)
+    ids = tree.by_path(start.level, tree.down(start.at, start.roots, start.level)[0])
+    owner = _places(start.roots, tree.up(start.level, ids, start.at))
+    cuts = np.searchsorted(owner, np.arange(len(start.roots) + 1)).tolist()
+    parts = [ids[low:high] for low, high in pairwise(cuts)]
+    cov = inner.cover(start.level, ids)
+    least = cov.bounds_by_group(owner, len(start.roots), start.number)
     spare = start.spare if start.spare is not None else _least_spare(tree, start, parts, least)
     best: Narrowed | None = None
     left, open_bounds, ties = 0, list[list[int]](), 0
@@ -144,7 +147,7 @@ def _narrow(tree: Tree, start: Descent, prefer: int, last: int, budget: Budget) 
             ties += len(best.counts) == 2 and int(least[at]) == best.counts[1]
             if ties > _TIES:
                 break
-        tried = inner.solve(start.level, tree.by_path(start.level, parts[at]), start.number)
+        tried = inner.solve(start.level, parts[at], start.number, cov.part(cuts[at], cuts[at + 1]))
         open_bounds.append(tried.bounds)
         leaves = int(spare[at]) if start.spare is not None else tried.capacity - tree.need[start.level]
         if best is None or (tried.counts, leaves) < (best.counts, left):
@@ -154,6 +157,12 @@ def _narrow(tree: Tree, start: Descent, prefer: int, last: int, budget: Budget) 
     deepest = max(best.sets)
     bins = _bins(tree, start.at, deepest, best.sets[deepest], best.shares)
     return _fill(tree, prefer, bins, [*start.counts, *best.counts], [*start.counts, *bounds])
+
+
+def _places(roots: Ints, of: Ints) -> Ints:
+    """Where each of ``of`` is in ``roots``."""
+    by_id = np.argsort(roots)
+    return by_id[np.searchsorted(roots[by_id], of)]
 
 
 def _least_spare(tree: Tree, start: Descent, parts: list[Ints], least: Ints) -> Ints:
