@@ -89,7 +89,7 @@ def _by_accelerator(fleet: Fleet, request: GangRequest) -> tuple[list[list[Pool]
 
 def devices_per_worker(pool: Pool, request: GangRequest) -> int:
     """Units of the pool's device resource in one worker."""
-    return request.accelerators_per_worker * (1000 if pool.resource == CPU else 1)
+    return request.accelerators_per_worker * pool.unit
 
 
 def _holds_model(pool: Pool, request: GangRequest) -> str:
