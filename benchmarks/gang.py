@@ -236,6 +236,7 @@ def summary(rows: Mapping[str, Sequence[Row]], native: Sequence[Row], peak_mib: 
 
 def measure_peer(folder: Path, todo: Sequence[str], reps: Mapping[str, int]) -> dict[str, list[peer.Row]]:
     """The same measurements by the peer's own harness; m3 in a call of its own, since it repeats less often."""
+    harness.end_cleanly()
     binaries, source = peer_binaries.ensure(progress)
     rows: dict[str, list[peer.Row]] = {}
     for names, count in (([n for n in todo if n != "m3"], reps["m1"]), ([n for n in todo if n == "m3"], reps["m3"])):

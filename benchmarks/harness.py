@@ -63,6 +63,11 @@ def emit(result: Mapping[str, Any]) -> None:
     print(json.dumps(result), flush=True)
 
 
+def end_cleanly() -> None:
+    """From now on a SIGTERM stops what was started, as an interrupt does."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
 def each(action: Callable[[T], object], items: Iterable[T]) -> None:
     """``action`` on every item, a few at a time; the first error is raised."""
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -115,7 +120,7 @@ class Bench:
         self._stack.close()
 
     def _bring_up(self, stack: ExitStack) -> None:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
+        end_cleanly()
         reap()
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="berth-bench-")))
         self.audit = writes.AuditLog(folder, f"system:serviceaccounts:{OPERATOR_NAMESPACE}")
