@@ -168,7 +168,8 @@ def jobs(berth: Berth) -> Iterator[Jobs]:
     path = f"/apis/berth.dev/v1alpha1/namespaces/{name}/trainingjobs"
     berth.api.delete(path, propagationPolicy="Background")
     pods = f"/api/v1/namespaces/{name}/pods"
-    assert wait_until(lambda: not berth.api.get(pods)["items"], PATIENCE), "pods outlive their job"
+    # The garbage collector learns of a new kind only at its next look at what the API server serves.
+    assert wait_until(lambda: not berth.api.get(pods)["items"], 3 * PATIENCE), "pods outlive their job"
     berth.api.delete(f"/api/v1/namespaces/{name}")
 
 
