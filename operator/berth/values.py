@@ -172,6 +172,28 @@ def add(left: Resources, right: Resources) -> dict[str, int]:
     return total
 
 
+def pod_total(containers: Iterable[Resources], initial: Iterable[tuple[bool, Resources]]) -> dict[str, int]:
+    """What the scheduler counts for a pod: containers and sidecars together, or the largest step of its start.
+
+    ``initial`` are the init containers in order, each with whether it is a sidecar (``restartPolicy: Always``).
+    KEP-753: an init container runs beside the sidecars that stand before it.
+    """
+    total: dict[str, int] = {}
+    for needs in containers:
+        total = add(total, needs)
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for stays, needs in initial:
+        step = add(sidecars, needs)
+        if stays:
+            total, sidecars = add(total, needs), step
+        for name, amount in step.items():
+            peak[name] = max(peak.get(name, 0), amount)
+    for name, amount in peak.items():
+        total[name] = max(total.get(name, 0), amount)
+    return total
+
+
 @dataclass(frozen=True, slots=True)
 class Taint:
     """A node's taint; ``effect`` is NoSchedule, PreferNoSchedule or NoExecute."""

@@ -34,55 +34,6 @@ class TrainingCondition:
     FAILED: Final = "Failed"
 
 
-class TrainingReason:
-    """Reasons in conditions of a TrainingJob; a refusal's reason is the one of the placement itself."""
-
-    ACCEPTED: Final = "Accepted"
-    SPEC_INVALID: Final = "SpecInvalid"
-    TEMPLATE_REFUSED: Final = "TemplateRefused"
-    ACCELERATOR_MISMATCH: Final = "AcceleratorMismatch"
-    UNKNOWN_ACCELERATOR: Final = "UnknownAccelerator"
-    UNKNOWN_FABRIC: Final = "UnknownFabric"
-    UNKNOWN_PRIORITY_CLASS: Final = "UnknownPriorityClass"
-    QUEUE_NOT_ADMITTED: Final = "QueueNotAdmitted"
-    NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
-
-    FITS: Final = "Fits"
-    TOO_SMALL: Final = "TooSmall"
-    NOT_ASKED: Final = "NotAsked"
-
-    PLACED: Final = "Placed"
-    WAITING: Final = "Waiting"
-    RELEASED: Final = "Released"
-    NO_POOL: Final = "NoPool"
-    FABRIC_UNSATISFIED: Final = "FabricUnsatisfied"
-    UNKNOWN_LEVEL: Final = "UnknownLevel"
-    TOO_LARGE: Final = "TooLarge"
-    NO_CAPACITY: Final = "NoCapacity"
-    SEARCH_GAVE_UP: Final = "SearchGaveUp"
-
-    ALL_RUNNING: Final = "AllRunning"
-    STARTING: Final = "Starting"
-    START_TIMED_OUT: Final = "StartTimedOut"
-    POD_REFUSED: Final = "PodRefused"
-    IMAGE_PULL_FAILED: Final = "ImagePullFailed"
-    CONTAINER_CONFIG_ERROR: Final = "ContainerConfigError"
-    INIT_FAILED: Final = "InitFailed"
-    WORKER_FAILED: Final = "WorkerFailed"
-    NODE_LOST: Final = "NodeLost"
-    NODE_UNREACHABLE: Final = "NodeUnreachable"
-    PREEMPTED: Final = "Preempted"
-    FINISHED: Final = "Finished"
-
-    SUSPENDED: Final = "Suspended"
-    RESUMED: Final = "Resumed"
-    ALL_SUCCEEDED: Final = "AllSucceeded"
-    START_FAILED: Final = "StartFailed"
-    MAX_RESTARTS_EXCEEDED: Final = "MaxRestartsExceeded"
-    MAX_DURATION_EXCEEDED: Final = "MaxDurationExceeded"
-    RULE_FAILED: Final = "RuleFailed"
-
-
 class PoolCondition:
     """Condition types of an AcceleratorPool."""
 

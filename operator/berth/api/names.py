@@ -109,3 +109,8 @@ class ServiceEvent:
 def pod_name(job: str, attempt: int, rank: int) -> str:
     """The name of a worker's pod: a pure function, so that a second create of the same rank is refused as existing."""
     return f"{job}-{attempt}-{rank}"
+
+
+def pod_group_name(job: str, attempt: int) -> str:
+    """The name of an attempt's native gang."""
+    return f"{job}-{attempt}"

@@ -35,29 +35,6 @@ Tally = Annotated[int, Field(ge=0, le=2**31 - 1)]
 LevelCounts = Annotated[dict[str, Tally], Field(max_length=16)]
 
 
-class Phase:
-    """Summaries for people; programs read conditions."""
-
-    QUEUED: Final = "Queued"
-    STARTING: Final = "Starting"
-    RUNNING: Final = "Running"
-    CHECKPOINTING: Final = "Checkpointing"
-    PREEMPTED: Final = "Preempted"
-    RESTARTING: Final = "Restarting"
-    SUCCEEDED: Final = "Succeeded"
-    FAILED: Final = "Failed"
-    SUSPENDED: Final = "Suspended"
-
-
-class Cause:
-    """Why an attempt ended before its time."""
-
-    FAILURE: Final = "Failure"
-    INFRASTRUCTURE: Final = "Infrastructure"
-    PREEMPTION: Final = "Preemption"
-    SUSPEND: Final = "Suspend"
-
-
 class QueueStatus(Model):
     """The place in the queue, while queued."""
 

@@ -12,12 +12,10 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from berth.api.names import GROUP, VERSION
 from berth.cluster import bookkeeping, wire
 
 T = TypeVar("T", bound=wire.Object)
-
-GROUP: Final = "berth.dev"
-VERSION: Final = "v1alpha1"
 
 
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):

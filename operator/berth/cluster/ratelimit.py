@@ -31,6 +31,13 @@ class TokenBucket:
         self._tokens -= 1
         return self._debt()
 
+    def try_take(self) -> bool:
+        """Take a token if one is there now."""
+        there = self.ready() <= 0
+        if there:
+            self.reserve()
+        return there
+
     def ready(self) -> float:
         """Seconds until :meth:`reserve` would need no wait."""
         if self._rate <= 0:

@@ -117,7 +117,6 @@ class App:
 
     async def lead(self) -> None:
         """Everything that writes; cancelled when the lease is lost or the process stops."""
-        await self.synced()
         await self._catch_up()
         self.scheduler.clear()
         self.leading = True

@@ -14,7 +14,7 @@ from berth.api.names import LABEL_ATTEMPT, LABEL_JOB_UID, LABEL_RANK, LABEL_SERV
 from berth.cluster import wire
 from berth.fleet.records import Claim, NodeFacts, gang_key
 from berth.training.state import NodeState, Worker
-from berth.values import PODS, Resources, Role, Taint, Toleration, parse_resource
+from berth.values import PODS, Resources, Role, Taint, Toleration, parse_resource, pod_total
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
@@ -181,27 +181,11 @@ def shorten(text: str) -> str:
 
 
 def pod_needs(pod: wire.Pod) -> dict[str, int]:
-    """What the scheduler counts for a pod: containers and sidecars together, or the largest step of its start.
-
-    KEP-753: an init container runs beside the sidecars that stand before it.
-    """
-    total: dict[str, int] = {}
-    for container in pod.spec.containers or ():
-        _add(total, container.resources)
-    sidecars: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for container in pod.spec.init_containers:
-        if container.restart_policy == "Always":
-            _add(total, container.resources)
-            _add(sidecars, container.resources)
-            step = dict(sidecars)
-        else:
-            step = dict(sidecars)
-            _add(step, container.resources)
-        for name, value in step.items():
-            peak[name] = max(peak.get(name, 0), value)
-    for name, value in peak.items():
-        total[name] = max(total.get(name, 0), value)
+    """What the scheduler counts for a pod, its overhead and itself included."""
+    total = pod_total(
+        (_asked(container.resources) for container in pod.spec.containers or ()),
+        ((container.restart_policy == "Always", _asked(container.resources)) for container in pod.spec.init_containers),
+    )
     for name, text in (pod.spec.resources.requests if pod.spec.resources else {}).items():
         total[name] = max(total.get(name, 0), amount(name, text))
     for name, text in pod.spec.overhead.items():
@@ -210,12 +194,9 @@ def pod_needs(pod: wire.Pod) -> dict[str, int]:
     return total
 
 
-def _add(total: dict[str, int], needs: wire.ResourceNeeds) -> None:
-    for name, text in needs.requests.items():
-        total[name] = total.get(name, 0) + amount(name, text)
-    for name, text in needs.limits.items():
-        if name not in needs.requests:
-            total[name] = total.get(name, 0) + amount(name, text)
+def _asked(needs: wire.ResourceNeeds) -> dict[str, int]:
+    """A container's requests; a limit counts where nothing is requested."""
+    return {name: amount(name, text) for name, text in {**needs.limits, **needs.requests}.items()}
 
 
 def pod_claim(pod: wire.Pod) -> Claim | None:

@@ -8,7 +8,6 @@ room has changed since the last one.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,8 +22,6 @@ from berth.training.explain import RunningGang, explain
 from berth.training.queue import Verdict, Waiting, order, schedule
 from berth.training.records import Placement, Refusal
 from berth.training.state import ACTIVE
-
-_LOG: Final = logging.getLogger(__name__)
 
 GATHER_SECONDS: Final = 0.02
 """How long a pass waits for more of the same burst."""

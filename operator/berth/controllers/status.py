@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from berth.api.common import rfc3339, shorten, unix_seconds
 from berth.api.names import API_VERSION, TRAINING_JOB
-from berth.api.trainingjob_status import decode_ranks, encode_ranks
+from berth.api.trainingjob_status import ATTEMPTS_KEPT, decode_ranks, encode_ranks
 from berth.training.attempts import placed_conditions
 from berth.training.records import Placement
 from berth.training.state import ACTIVE, Attempt, Checkpoint, Condition, JobState, Phase, Restarts
@@ -69,7 +69,7 @@ def _with_placement(state: JobState, recorded: Mapping[str, Any] | None) -> JobS
     ledger = state.attempts[-1].number if state.attempts else 0
     if number == state.attempt and number > ledger and state.phase in ACTIVE:
         attempt = Attempt(number, when, state.workers, placement.pool)
-        state = replace(state, attempts=(*state.attempts, attempt)[-10:])
+        state = replace(state, attempts=(*state.attempts, attempt)[-ATTEMPTS_KEPT:])
         if "Accepted" not in state.conditions:
             state = state.with_condition("Accepted", True, "Valid", now=when)
         state = placed_conditions(state, placement, when)

@@ -7,17 +7,18 @@ then deletions and creations, which are idempotent by uid and by name; events la
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from berth.api.names import pod_group_name
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from berth.cluster.events import EventRecorder, about
-from berth.cluster.kinds import POD_GROUPS, PODS, SERVICES, TRAINING_JOBS
+from berth.cluster.kinds import POD_GROUPS, PODS, SERVICES, TRAINING_JOBS, Kind
 from berth.cluster.queue import WorkQueue
+from berth.cluster.wire import Meta
 from berth.controllers.facts import job_uid, shorten
 from berth.controllers.gangs import Settings, gang_plan, initial_checkpoint
 from berth.controllers.judge import Judge
@@ -30,8 +31,6 @@ from berth.training.lifecycle import Sight, advance
 from berth.training.queue import Waiting
 from berth.training.request import lifecycle_job, without_nodes
 from berth.training.state import ACTIVE, FINISHED, Delete, JobState, Step, Worker
-
-_LOG: Final = logging.getLogger(__name__)
 
 AVOID_SECONDS: Final = 60.0
 """For so long a node that failed a gang is barred to it; after that it is merely the last choice."""
@@ -47,7 +46,6 @@ class Memory:
 
     stuck_since: dict[str, float] = field(default_factory=dict)
     refused_create: str = ""
-    created: set[int] = field(default_factory=set)  # ranks of the current attempt that are on their way
     attempt: int = 0
 
 
@@ -90,7 +88,8 @@ class TrainingJobs:
         state = view.state
         promise = self._observer.promises.get(view.uid)
         placed = promise.placement if promise is not None and promise.attempt == state.attempt + 1 else None
-        pool = self._observer.fleet.pools.get((placed or state.placement or _NOWHERE).pool)
+        where = placed or state.placement
+        pool = self._observer.fleet.pools.get(where.pool) if where is not None else None
         price = float(pool.usd_per_accelerator_hour or 0) if pool is not None else 0.0
         sight = Sight(
             workers=workers,
@@ -105,7 +104,7 @@ class TrainingJobs:
             view.spec, deleting=job.metadata.deleting, rejected=rejected, usd_per_accelerator_hour=price
         )
         step = advance(facts, state, sight)
-        await self._carry_out(view, state, step, workers, memory)
+        await self._carry_out(view, state, step, memory)
 
     async def _reject_unreadable(self, view: JobView) -> None:
         reason, message = view.problem or ("SpecInvalid", "the spec cannot be read")
@@ -132,9 +131,7 @@ class TrainingJobs:
             memory.attempt, memory.refused_create = view.state.attempt, ""
         return memory
 
-    async def _carry_out(
-        self, view: JobView, before: JobState, step: Step, workers: Sequence[Worker], memory: Memory
-    ) -> None:
+    async def _carry_out(self, view: JobView, before: JobState, step: Step, memory: Memory) -> None:
         state = step.state
         if step.remove_job:
             await self._client.delete(TRAINING_JOBS, view.key[1], view.key[0], uid=view.uid)
@@ -151,7 +148,7 @@ class TrainingJobs:
         written = began or await self._writer.consider(view, before, state, waits)
         if step.wants_placement:
             self._want(view, state)
-        await self._delete(view, step.delete, workers)
+        await self._delete(view, step.delete)
         if step.create:
             await self._create(view, state, step.create, memory)
         if written:
@@ -174,7 +171,7 @@ class TrainingJobs:
         priority = self._judge.priority(view.spec)
         self._scheduler.want(Waiting(view.name, view.uid, state.attempt + 1, request, priority, meta.created))
 
-    async def _delete(self, view: JobView, deletes: Sequence[Delete], workers: Sequence[Worker]) -> None:
+    async def _delete(self, view: JobView, deletes: Sequence[Delete]) -> None:
         if not deletes:
             return
         namespace = view.key[0]
@@ -206,32 +203,28 @@ class TrainingJobs:
             self._queue.add(view.key, NEW_STATE)
 
     async def _create_companions(self, plan: gang.GangPlan) -> None:
-        if plan.networked and plan.attempt >= 1:
-            body = gang.service(plan)
-            try:
-                await self._client.create(SERVICES, body, plan.namespace)
-            except AlreadyExists:
-                await self._check_owner(SERVICES, body, plan)
+        if plan.networked:
+            await self._create_owned(SERVICES, gang.service(plan), plan)
         if plan.pod_group:
-            body = gang.pod_group(plan)
-            try:
-                await self._client.create(POD_GROUPS, body, plan.namespace)
-            except AlreadyExists:
-                await self._check_owner(POD_GROUPS, body, plan)
+            await self._create_owned(POD_GROUPS, gang.pod_group(plan), plan)
             if plan.attempt > 1:
                 await self._remove_pod_group(plan)
 
+    async def _create_owned(self, kind: Kind[Any], body: gang.Json, plan: gang.GangPlan) -> None:
+        """Create a child that may be there already, if it is this job's."""
+        name = body["metadata"]["name"]
+        try:
+            await self._client.create(kind, body, plan.namespace)
+        except AlreadyExists:
+            found = await self._client.find(kind, name, plan.namespace)
+            if found is not None and not _owned(found.metadata, plan):
+                raise _NameTaken(f"{kind.kind} {name}") from None
+
     async def _remove_pod_group(self, plan: gang.GangPlan) -> None:
         """The native gang of the attempt before; its pods are gone."""
-        old = await self._client.find(POD_GROUPS, f"{plan.name}-{plan.attempt - 1}", plan.namespace)
-        if old is not None and any(owner.uid == plan.uid for owner in old.metadata.owner_references):
+        old = await self._client.find(POD_GROUPS, pod_group_name(plan.name, plan.attempt - 1), plan.namespace)
+        if old is not None and _owned(old.metadata, plan):
             await self._client.delete(POD_GROUPS, old.metadata.name, plan.namespace, uid=old.metadata.uid)
-
-    async def _check_owner(self, kind: Any, body: gang.Json, plan: gang.GangPlan) -> None:
-        name = body["metadata"]["name"]
-        found = await self._client.find(kind, name, plan.namespace)
-        if found is not None and not any(owner.uid == plan.uid for owner in found.metadata.owner_references):
-            raise _NameTaken(f"{kind.kind} {name} exists and belongs to something else; rename the job or remove it")
 
     async def _create_pod(self, view: JobView, body: gang.Json, namespace: str) -> None:
         try:
@@ -240,9 +233,7 @@ class TrainingJobs:
             name = body["metadata"]["name"]
             created = await self._client.get(PODS, name, namespace)
             if job_uid(created) != view.uid:
-                raise _NameTaken(
-                    f"pod {name} exists and belongs to something else; rename the job or remove it"
-                ) from None
+                raise _NameTaken(f"pod {name}") from None
         self._observer.caches.pods.put(created)
 
     def _tell(self, view: JobView, step: Step, *, began: bool) -> None:
@@ -270,13 +261,12 @@ class TrainingJobs:
 class _NameTaken(Exception):
     """An object of the name that a child must have belongs to something else."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Nowhere:
-    pool: str = ""
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} exists and belongs to something else; rename the job or remove it")
 
 
-_NOWHERE: Final = _Nowhere()
+def _owned(meta: Meta, plan: gang.GangPlan) -> bool:
+    return any(owner.uid == plan.uid for owner in meta.owner_references)
 
 
 def _raise_first(results: Sequence[object], harmless: tuple[type[BaseException], ...] = ()) -> None:

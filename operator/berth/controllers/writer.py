@@ -6,10 +6,9 @@ until the object has been left alone for a while, and shares a budget of a few w
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -17,18 +16,19 @@ import msgspec
 from berth.api.common import rfc3339
 from berth.api.names import FIELD_MANAGER, PLACEMENT_MANAGER
 from berth.cluster.client import ApiClient
+from berth.cluster.clock import SYSTEM_CLOCK, Clock
 from berth.cluster.kinds import TRAINING_JOBS
 from berth.cluster.queue import WorkQueue
+from berth.cluster.ratelimit import TokenBucket
 from berth.controllers.observe import JobKey, JobView, Observer
 from berth.controllers.scheduler import Waits
 from berth.controllers.status import Json, placement_patch, status_body, status_patch
+from berth.training.queue import SHOWN
 from berth.training.records import Refusal
 from berth.training.state import JobState, Phase
 
-_LOG: Final = logging.getLogger(__name__)
-
 MOVING_PER_SECOND: Final = 4.0
-MOVING_BURST: Final = 5.0
+MOVING_BURST: Final = 5
 MOVING_SECONDS: Final = 60.0
 """Moving figures of one object are written at most so often."""
 FIRST_SECONDS: Final = 2.0
@@ -37,26 +37,6 @@ EXPLAIN_SECONDS: Final = 5.0
 """How long a refusal is held back for the explanation that will go with it."""
 START_SECONDS: Final = 10.0
 """A gang that still starts after this time shows how far it is, at most this often."""
-POSITIONS: Final = 100
-
-
-@dataclass(slots=True)
-class Budget:
-    """A token bucket that never waits: it says whether there is room now."""
-
-    rate: float
-    burst: float
-    tokens: float
-    at: float
-
-    def take(self, now: float) -> bool:
-        """Take one token if there is one."""
-        self.tokens = min(self.burst, self.tokens + (now - self.at) * self.rate)
-        self.at = now
-        if self.tokens < 1.0:
-            return False
-        self.tokens -= 1.0
-        return True
 
 
 class StatusWriter:
@@ -69,11 +49,11 @@ class StatusWriter:
         queue: WorkQueue[JobKey],
         *,
         wall: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client, self._observer, self._queue = client, observer, queue
-        self._wall, self._monotonic = wall, monotonic
-        self._budget = Budget(MOVING_PER_SECOND, MOVING_BURST, MOVING_BURST, monotonic())
+        self._wall = wall
+        self._budget = TokenBucket(MOVING_PER_SECOND, MOVING_BURST, clock)
         self._moved: dict[str, float] = {}
         self._refused: dict[str, float] = {}
 
@@ -91,12 +71,12 @@ class StatusWriter:
         )
         self._observer.absorb(answer)
 
-    async def write(self, view: JobView, state: JobState, queue: Json | None = None) -> None:
-        """Write everything but the placement. Raises: ClusterError."""
+    async def write(self, view: JobView, state: JobState) -> None:
+        """Write everything but the placement, at once. Raises: ClusterError."""
+        await self._apply(view, status_body(state, view.object.metadata.generation))
+
+    async def _apply(self, view: JobView, body: Json) -> None:
         namespace, name = view.key
-        body = status_body(state, view.object.metadata.generation)
-        if queue:
-            body["queue"] = queue
         answer = await self._client.apply(
             TRAINING_JOBS, name, _identified(status_patch(name, body), view), namespace,
             manager=FIELD_MANAGER, subresource="status",
@@ -121,14 +101,14 @@ class StatusWriter:
             _is_transition(before, state)
             or view.persisted.get("observedGeneration", body["observedGeneration"]) != (body["observedGeneration"])
         ):
-            await self.write(view, state, queue)
+            await self._apply(view, body)
             return True
         wait = self._not_before(view, state, waits) - self._wall()
-        if wait > 0 or not self._budget.take(self._monotonic()):
+        if wait > 0 or not self._budget.try_take():
             self._queue.add_after(view.key, max(wait, 0.5))
             return False
         self._moved[view.uid] = self._wall()
-        await self.write(view, state, queue)
+        await self._apply(view, body)
         return True
 
     def _not_before(self, view: JobView, state: JobState, waits: Waits | None) -> float:
@@ -156,7 +136,7 @@ class StatusWriter:
         shown = known.get("position") or 0
         if not waits.position or (shown and abs(shown - waits.position) * 10 <= shown):
             return dict(known)
-        if waits.position > POSITIONS:
+        if waits.position > SHOWN:
             return None
         return {"position": waits.position, "asOf": rfc3339(self._wall())}
 

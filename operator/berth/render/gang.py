@@ -22,6 +22,7 @@ from berth.api.names import (
     MANAGED_BY,
     ROLE_WORKER,
     TRAINING_JOB,
+    pod_group_name,
     pod_name,
 )
 from berth.render.rendezvous import SERVICE_SUFFIX, environment
@@ -39,7 +40,7 @@ class GangPlan:
 
     ``nodes`` are in rank order. ``cpu_millicores`` per worker is 0 where the template names its own CPU. ``rdma`` maps
     resource names to devices per worker. ``environment`` is the same for every rank and yields to the template's.
-    ``preempt_seconds`` 0: no preemption deadline. ``pod_group`` None: no native gang.
+    ``preempt_seconds`` 0: no preemption deadline. ``pod_group`` False: no native gang.
     """
 
     name: str
@@ -111,7 +112,7 @@ def pod_group(plan: GangPlan) -> Json:
         "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "PodGroup",
         "metadata": {
-            "name": f"{plan.name}-{plan.attempt}",
+            "name": pod_group_name(plan.name, plan.attempt),
             "namespace": plan.namespace,
             "labels": _labels(plan),
             "ownerReferences": [_owner(plan)],
@@ -198,7 +199,7 @@ def _spec(plan: GangPlan) -> Json:
     if not _mounts_shared_memory(spec["containers"][0]):
         _add_shared_memory(spec)
     if plan.pod_group:
-        spec["schedulingGroup"] = {"podGroupName": f"{plan.name}-{plan.attempt}"}
+        spec["schedulingGroup"] = {"podGroupName": pod_group_name(plan.name, plan.attempt)}
     return spec
 
 

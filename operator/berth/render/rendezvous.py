@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from berth.api.names import pod_name
+
 if TYPE_CHECKING:
     from berth.render.gang import GangPlan
 
@@ -23,7 +25,7 @@ def host(plan: GangPlan, rank: int) -> str:
     """The name under which other ranks reach ``rank``; a gang of one talks to itself."""
     if not plan.networked:
         return "localhost"
-    return f"{plan.name}-{plan.attempt}-{rank}.{plan.name}{SERVICE_SUFFIX}.{plan.namespace}.svc"
+    return f"{pod_name(plan.name, plan.attempt, rank)}.{plan.name}{SERVICE_SUFFIX}.{plan.namespace}.svc"
 
 
 def environment(plan: GangPlan, rank: int) -> dict[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from berth.api.trainingjob_status import ATTEMPTS_KEPT
 from berth.training.recovery import Fault
 from berth.training.state import Attempt, Cause, Checkpoint, Event, JobState, Phase, Restarts
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from berth.training.lifecycle import Job
     from berth.training.records import Placement
 
-KEPT = 10
 MOST_AVOIDED = 64
 
 
@@ -33,7 +33,7 @@ def begin(
         workers=job.workers,
         ready_workers=0,
         attempt=number,
-        attempts=(*state.attempts, attempt)[-KEPT:],
+        attempts=(*state.attempts, attempt)[-ATTEMPTS_KEPT:],
         placement=placement,
         placement_attempt=number,
         placement_time=now,

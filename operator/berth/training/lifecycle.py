@@ -189,7 +189,7 @@ def _starting(
         message = f"{problem.name} cannot start: {problem.problem}"
         wake = min(wake, sight.stuck_since.get(problem.uid, sight.now) + PROBLEM_SECONDS - sight.now)
         state = state.with_condition("AllRunning", False, "CannotStart", message, now=sight.now)
-    elif message.endswith("cannot start") or "cannot start:" in message:
+    elif state.conditions["AllRunning"].reason == "CannotStart":
         message = f"Starting {job.workers} workers on {attempt.pool}"
         state = state.with_condition("AllRunning", False, "Starting", now=sight.now)
     state = replace(state, message=message, ready_workers=_ready(mine))

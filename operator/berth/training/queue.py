@@ -19,6 +19,9 @@ from berth.fleet.records import Claim
 from berth.training.placement import place, usable_rows
 from berth.training.records import GangRequest, Placement, Refusal
 
+SHOWN: Final = 100
+"""Positions in the queue that people are told of."""
+
 BEHIND: Final = Refusal("NoCapacity", "Behind other jobs in the queue, which may use every free node")
 """Says nothing of who stands ahead: that changes all the time, and this is said of every job behind."""
 
@@ -58,7 +61,7 @@ def schedule(
     claims: Callable[[Waiting, Placement], Iterable[Claim]],
     *,
     most: int = 64,
-    shown: int = 100,
+    shown: int = SHOWN,
 ) -> list[Verdict]:
     """One pass over ``waiting`` (in the order of :func:`order`), claiming in ``fleet`` what it places.
 

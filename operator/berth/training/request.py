@@ -26,6 +26,7 @@ from berth.values import (
     Toleration,
     ValueProblem,
     parse_resource,
+    pod_total,
 )
 
 DEFAULT_GRACE_SECONDS = 30
@@ -153,32 +154,24 @@ def _rules(spec: TrainingJobSpec) -> list[Rule]:
 
 
 def pod_needs(pod: Mapping[str, Any], devices: frozenset[str] | set[str]) -> dict[str, int]:
-    """What one pod of the template asks for besides ``devices``, as the scheduler counts it (KEP-753 for sidecars)."""
-    total: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    sidecars: dict[str, int] = {}
-    for container in pod.get("containers") or ():
-        _add(total, container)
-    for container in pod.get("initContainers") or ():
-        step = dict(sidecars)
-        _add(step, container)
-        if container.get("restartPolicy") == "Always":
-            _add(total, container)
-            sidecars = dict(step)
-        for name, value in step.items():
-            peak[name] = max(peak.get(name, 0), value)
-    for name, value in peak.items():
-        total[name] = max(total.get(name, 0), value)
+    """What one pod of the template asks for besides ``devices``, as the scheduler counts it."""
+    total = pod_total(
+        (_asked(container) for container in pod.get("containers") or ()),
+        (
+            (container.get("restartPolicy") == "Always", _asked(container))
+            for container in pod.get("initContainers") or ()
+        ),
+    )
     for name, text in (pod.get("overhead") or {}).items():
         total[name] = total.get(name, 0) + _amount(name, text)
     total[PODS] = 1
     return {name: value for name, value in sorted(total.items()) if name not in devices and value > 0}
 
 
-def _add(total: dict[str, int], container: Mapping[str, Any]) -> None:
+def _asked(container: Mapping[str, Any]) -> dict[str, int]:
     resources = container.get("resources") or {}
-    for name, text in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.items():
-        total[name] = total.get(name, 0) + _amount(name, text)
+    texts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: _amount(name, text) for name, text in texts.items()}
 
 
 def _amount(name: str, text: object) -> int:

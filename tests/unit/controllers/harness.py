@@ -205,8 +205,7 @@ class Operator:
         self.queue: WorkQueue[tuple[str, str]] = WorkQueue(server.clock)
         idle: dict[str, Any] = {"carry_out": lambda key: None, "tell": lambda key: None}
         self.scheduler = Scheduler(self.observer, self.metrics, clock=server.clock.now, **idle)
-        times = {"wall": server.now, "monotonic": server.clock.now}
-        self.writer = StatusWriter(client, self.observer, self.queue, **times)
+        self.writer = StatusWriter(client, self.observer, self.queue, wall=server.now, clock=server.clock)
         how = Settings(**settings)
         judge = Judge(client, self.observer, self.queue, how, clock=server.clock.now)
         told: Any = self.told
