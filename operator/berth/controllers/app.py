@@ -175,6 +175,7 @@ class App:
         while True:
             self.heartbeat.beat()
             await asyncio.sleep(1.0)
+            self.observer.follow_pools()
             now = time.monotonic()
             queue = "waiting" if self.scheduler.waiting else "empty"
             for pool, idle in count_idle_nodes(self.observer).items():

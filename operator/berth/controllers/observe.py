@@ -9,86 +9,30 @@ its pods and its promise alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
 
 import msgspec
 
 from berth.api.common import ContractProblem
-from berth.api.trainingjob import TrainingJobSpec, parse_spec
+from berth.api.trainingjob import parse_spec
 from berth.cluster import wire
-from berth.cluster.cache import Cache
 from berth.controllers import facts
 from berth.controllers.poolspec import complete, pool_specs
 from berth.controllers.status import restore
+from berth.controllers.views import Caches, JobKey, JobView, Promise
 from berth.fleet.fleet import Fleet
 from berth.fleet.records import Claim, gang_key
-from berth.training.records import GangRequest, Placement
+from berth.training.records import Placement
 from berth.training.request import RequestProblem, gang_request, names_cpu
 from berth.training.sizing import worker_amounts, worker_cpu
 from berth.training.state import ACTIVE, JobState, NodeState, Phase, Worker
 from berth.values import CPU, Resources, Toleration
 
-JobKey = tuple[str, str]
-"""(namespace, name), as caches and queues have it."""
+__all__ = ["Caches", "JobKey", "JobView", "Observer", "Promise"]
 
 _LOG: Final = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """A placement that the scheduling loop has decided and no status shows yet; ``amounts`` per rank."""
-
-    attempt: int
-    placement: Placement
-    amounts: Resources
-
-
-@dataclass(slots=True)
-class JobView:
-    """A training job, read once per version."""
-
-    object: wire.TrainingJob
-    spec: TrainingJobSpec | None = None
-    request: GangRequest | None = None
-    problem: tuple[str, str] | None = None  # (reason, message): why the spec can never be placed
-    state: JobState = field(default_factory=JobState)
-    persisted: Mapping[str, Any] = field(default_factory=dict)
-    held: set[str] = field(default_factory=set)
-    amounts: tuple[int, Resources] | None = None  # attempt and what each of its ranks holds, once that is settled
-    settled: bool = False  # what is written is all that the state in hand has to say
-
-    @property
-    def key(self) -> JobKey:
-        """(namespace, name)."""
-        return self.object.metadata.key
-
-    @property
-    def uid(self) -> str:
-        """Identity."""
-        return self.object.metadata.uid
-
-    @property
-    def name(self) -> str:
-        """``namespace/name``, for people."""
-        return "/".join(self.key)
-
-
-@dataclass(frozen=True, slots=True)
-class Caches:
-    """The kinds that are watched."""
-
-    jobs: Cache[wire.TrainingJob]
-    pods: Cache[wire.Pod]
-    nodes: Cache[wire.Node]
-    pools: Cache[wire.AcceleratorPool]
-    priority_classes: Cache[wire.PriorityClass]
-    namespaces: Cache[wire.Namespace]
-
-    def every(self) -> Iterator[Cache[Any]]:
-        """All of them."""
-        yield from (self.jobs, self.pods, self.nodes, self.pools, self.priority_classes, self.namespaces)
 
 
 class Observer:
@@ -104,7 +48,7 @@ class Observer:
         self.views: dict[str, JobView] = {}
         self.promises: dict[str, Promise] = {}
         self._workers: dict[str, dict[str, Worker]] = {}
-        self.pools_due = False  # some pool may have become another one: call read_pools when convenient
+        self.pools_due = False  # some pool may have become another one: call follow_pools before the next decision
         self._open_pools = False
         self._absorbing = False
         self._wake, self._changed = wake, changed
@@ -152,6 +96,20 @@ class Observer:
         if self.promises.pop(uid, None) is not None and uid in self.views:
             self._sync(self.views[uid])
 
+    def expire(self, made_before: float, busy: Callable[[JobKey], bool]) -> list[JobView]:
+        """Give back the promises of before that moment that nobody is carrying out; the jobs that lost theirs.
+
+        One whose job is ``busy`` stays: its placement may be on the way to the API server just now.
+        """
+        overdue = [
+            view
+            for view in (self.views[uid] for uid, promise in self.promises.items() if promise.made < made_before)
+            if not busy(view.key)
+        ]
+        for view in overdue:
+            self.retract(view.uid)
+        return overdue
+
     def absorb(self, answer: wire.TrainingJob) -> None:
         """Take in the answer to a write of our own: the next look sees it, and needs no look because of it."""
         self._absorbing = True
@@ -190,7 +148,8 @@ class Observer:
             return self.choose_amounts(view, state.placement)
 
     def settle(self) -> None:
-        """Claim for every job anew, once all caches are complete: what a rank holds may depend on what came later."""
+        """Read pools and claim for every job anew, once all caches are complete: each may depend on what came later."""
+        self.read_pools()
         for view in self.views.values():
             self._sync(view)
 
@@ -211,9 +170,9 @@ class Observer:
         changed = self.fleet.remove_node(name) if new is None else self.fleet.set_node(facts.node_facts(new))
         if not changed:
             return
-        self._changed()
-        if (old is None or new is None or old.metadata.labels != new.metadata.labels) and self._open_pools:
+        if self._open_pools and _seen_by_pools(old) != _seen_by_pools(new):
             self.pools_due = True
+        self._changed()
         if old is None or new is None or old.ready != new.ready or old.spec != new.spec:
             for claim in self.fleet.claims_on(name):
                 view = self.views.get(claim.key.partition("/")[0])
@@ -225,6 +184,11 @@ class Observer:
             return
         self._open_pools = any(not complete(pool) for pool in self.caches.pools)
         self.read_pools()
+
+    def follow_pools(self) -> None:
+        """Read the pools again if a node came, went or changed so that what they leave out may have changed."""
+        if self.pools_due:
+            self.read_pools()
 
     def read_pools(self) -> None:
         """Read every AcceleratorPool again; what they leave out follows the labels of their nodes."""
@@ -395,3 +359,8 @@ def _matters(view: JobView, before: Worker | None, after: Worker) -> bool:
         return before != after
     known = before if before is not None else Worker(after.name, after.uid, after.attempt, after.rank)
     return replace(known, bound=after.bound, node=after.node, conditions=after.conditions) != after
+
+
+def _seen_by_pools(node: wire.Node | None) -> tuple[object, object]:
+    """What pools conclude from: labels, and what is offered (a device plugin may bring rails long after the node)."""
+    return (node.metadata.labels, node.status.allocatable) if node is not None else (None, None)

@@ -47,8 +47,6 @@ class Pools:
         """Look once a second, write what changed."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if self._observer.pools_due:
-                self._observer.read_pools()
             for pool in list(self._observer.caches.pools):
                 try:
                     await self.consider(pool)

@@ -72,7 +72,7 @@ def pool_spec(
 
 def _levels(spec: AcceleratorPoolSpec, catalogue: Catalogue, nodes: NodeLabels) -> tuple[Level, ...]:
     if not spec.topology:
-        occurring = {label for labels, _ in nodes for label in labels}
+        occurring = {label for labels, _ in nodes for label in catalogue.labels.occurring(labels)}
         return tuple(Level(level.name, level.label, level.role) for level in catalogue.labels.levels(occurring))
     levels = tuple(Level(level.name, level.node_label, level.role or "") for level in spec.topology)
     return levels if levels[-1].node_label == HOST_LABEL else (*levels, Level(HOST_LEVEL, HOST_LABEL))

@@ -123,12 +123,15 @@ class Scheduler:
             await self._wake.wait()
             await asyncio.sleep(GATHER_SECONDS)
             self._wake.clear()
-            if (self._observer.fleet.version, self._queue_version) == self._decided or not self._waiting:
+            if not self._waiting:
                 continue
-            self.decide()
+            self._observer.follow_pools()
+            if (self._observer.fleet.version, self._queue_version) != self._decided:
+                self.decide()
 
     def decide(self) -> list[Verdict]:
-        """One pass now."""
+        """One pass now, on pools as their nodes make them now."""
+        self._observer.follow_pools()
         fleet = self._observer.fleet
         began, version, queue_version = self._clock(), fleet.version, self._queue_version
         if self._sorted is None:
@@ -137,7 +140,7 @@ class Scheduler:
 
         def claims(job: Waiting, placement: Placement) -> list[Claim]:
             view = self._observer.views[job.uid]
-            promise = Promise(job.attempt, placement, self._observer.choose_amounts(view, placement))
+            promise = Promise(job.attempt, placement, self._observer.choose_amounts(view, placement), began)
             promises[job.uid] = promise
             return [
                 Claim(gang_key(job.uid, job.attempt, rank), node, promise.amounts, view.name, "Training")

@@ -1,0 +1,76 @@
+"""What is known of each training job between looks, and which caches it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from berth.api.trainingjob import TrainingJobSpec
+from berth.cluster import wire
+from berth.cluster.cache import Cache
+from berth.training.records import GangRequest, Placement
+from berth.training.state import JobState
+from berth.values import Resources
+
+JobKey = tuple[str, str]
+"""(namespace, name), as caches and queues have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A placement that the scheduling loop decided at ``made`` (its own clock's seconds) and no status shows yet.
+
+    ``amounts`` is what each rank holds.
+    """
+
+    attempt: int
+    placement: Placement
+    amounts: Resources
+    made: float = 0.0
+
+
+@dataclass(slots=True)
+class JobView:
+    """A training job, read once per version."""
+
+    object: wire.TrainingJob
+    spec: TrainingJobSpec | None = None
+    request: GangRequest | None = None
+    problem: tuple[str, str] | None = None  # (reason, message): why the spec can never be placed
+    state: JobState = field(default_factory=JobState)
+    persisted: Mapping[str, Any] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
+    amounts: tuple[int, Resources] | None = None  # attempt and what each of its ranks holds, once that is settled
+    settled: bool = False  # what is written is all that the state in hand has to say
+
+    @property
+    def key(self) -> JobKey:
+        """(namespace, name)."""
+        return self.object.metadata.key
+
+    @property
+    def uid(self) -> str:
+        """Identity."""
+        return self.object.metadata.uid
+
+    @property
+    def name(self) -> str:
+        """``namespace/name``, for people."""
+        return "/".join(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """The kinds that are watched."""
+
+    jobs: Cache[wire.TrainingJob]
+    pods: Cache[wire.Pod]
+    nodes: Cache[wire.Node]
+    pools: Cache[wire.AcceleratorPool]
+    priority_classes: Cache[wire.PriorityClass]
+    namespaces: Cache[wire.Namespace]
+
+    def every(self) -> Iterator[Cache[Any]]:
+        """All of them."""
+        yield from (self.jobs, self.pods, self.nodes, self.pools, self.priority_classes, self.namespaces)
