@@ -132,16 +132,18 @@ async def _lead_when_warm(app: App, election: Election) -> None:
 
 
 def _serve(app: App, metrics: Metrics, options: dict[str, object]) -> list[ProbeServer]:
+    """Serve probes and metrics; with two ports the health port, which is open to every node, tells no metrics."""
     host = str(options["bind_address"])
     health, port = int(str(options["health_port"])), int(str(options["metrics_port"]))
     probes = {"healthz": app.not_healthy, "readyz": app.not_ready}
-    servers = [ProbeServer(host, health, **probes, registry=metrics.registry)]
-    if port != health or port == 0:
-        servers.append(ProbeServer(host, port, **probes, registry=metrics.registry))
-    for server, name in zip(servers, ("health", "metrics"), strict=False):
+    shared = health == port != 0
+    servers = {"health": ProbeServer(host, health, **probes, registry=metrics.registry if shared else None)}
+    if not shared:
+        servers["metrics"] = ProbeServer(host, port, **probes, registry=metrics.registry)
+    for name, server in servers.items():
         server.start()
         _LOG.info("%s on port %d", name, server.port)
-    return servers
+    return list(servers.values())
 
 
 def _stop_on_signals(stop: asyncio.Event) -> None:

@@ -6,7 +6,18 @@ import pytest
 import yaml
 
 from berth.main import main as operate
-from tests.unit.chart.rendered import CHART, CRDS, EVERYTHING, Manifest, of_kind, only, pod_specs, render, text
+from tests.unit.chart.rendered import (
+    CHART,
+    CRDS,
+    EVERYTHING,
+    Manifest,
+    expect_refused,
+    of_kind,
+    only,
+    pod_specs,
+    render,
+    text,
+)
 
 VARIANTS = pytest.mark.parametrize("settings", [(), EVERYTHING, ("replicaCount=0",)], ids=["default", "all", "none"])
 
@@ -198,6 +209,10 @@ def test_the_network_is_closed_inwards_and_outwards_on_request() -> None:
     assert strict["policyTypes"] == ["Ingress", "Egress"]
     assert {port["port"] for rule in strict["egress"] for port in rule["ports"]} == {53, 443, 6443}
     assert not of_kind(render("networkPolicy.enabled=false"), "NetworkPolicy")
+    guarded = only(render("networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.team=sre"), "NetworkPolicy")
+    limited = {rule["ports"][0]["port"]: "from" in rule for rule in guarded["spec"]["ingress"]}
+    assert limited == {8081: False, 8080: True}
+    expect_refused("health.port=8080", "must differ")
 
 
 def test_monitoring_objects_need_to_be_asked_for() -> None:
