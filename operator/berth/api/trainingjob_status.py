@@ -79,7 +79,9 @@ class Attempt(Model):
     rule: StatusText | None = None
     """The recovery rule that decided."""
     cause: StatusText | None = None
-    """Failure, Infrastructure, Preemption or Suspend."""
+    """Failure, Infrastructure, Preemption, Suspend, StartFailure, Quota or Completed; only Failure is charged."""
+    reason: StatusText | None = None
+    """What happened, in one word, such as NodeLost or StartTimedOut."""
     message: Message | None = None
     """What happened, in one sentence."""
     lost_accelerator_seconds: Annotated[int, Field(ge=0, le=2**53)] | None = None
@@ -95,6 +97,8 @@ class PlacementStatus(Model):
     """When it was decided."""
     pool: StatusText
     """The pool."""
+    usd_per_accelerator_hour: StatusMoney | None = None
+    """Its price when this was decided; absent where none is known."""
     certificate: StatusText
     """Optimal: the domains used equal the proven lower bound. Bounded: the gap is the rest."""
     domains: LevelCounts = Field(default_factory=dict)
@@ -149,7 +153,7 @@ class Goodput(Model):
 
 
 class TrainingCost(Model):
-    """What it has cost so far, at list or pool price."""
+    """What it has cost so far, at the price that each attempt began with."""
 
     accelerator_hours: Annotated[int, Field(ge=0, le=2**53)] | None = None
     """Device hours held, whole."""
@@ -158,7 +162,7 @@ class TrainingCost(Model):
     lost_accelerator_seconds: Annotated[int, Field(ge=0, le=2**53)] | None = None
     """The part done for nothing."""
     usd: StatusMoney | None = None
-    """Their price."""
+    """Their price; absent where that of any of them is not known."""
     lost_usd: StatusMoney | None = None
     """The part done for nothing."""
     as_of: Time | None = None
@@ -169,7 +173,7 @@ class LineageStatus(Model):
     """What it was made from, as it was resolved."""
 
     image_id: Annotated[Annotated[str, Field(max_length=1024)] | None, Field(alias="imageID")] = None
-    """The worker's image by digest."""
+    """The worker's image by digest; absent where ranks run different ones."""
     dataset: Annotated[str, Field(max_length=1280)] | None = None
     """uri@version."""
 
