@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Literal
 
 from berth.values import CapacityType
@@ -68,7 +69,8 @@ class MixBounds:
     """What a mix must keep. Counts are replicas over all variants.
 
     ``survive``: the work that must still be carried when any one zone's spot replicas are gone. ``max_zone_loss``: the
-    share of all capacity that one zone's spot may be. ``max_spot_share``: the share of replicas on spot.
+    share of all capacity that one zone's spot may be. ``max_spot_share``: the share of replicas on spot. ``keep``: at
+    least so many replicas of a variant, by name.
     """
 
     work: float
@@ -80,6 +82,7 @@ class MixBounds:
     max_zone_loss: float = 1.0
     spot_allowed: bool = True
     on_demand_allowed: bool = True
+    keep: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,144 @@
+"""How much work a service must be able to carry, and whether it may get smaller.
+
+Floors hold whatever the signals say; not knowing never makes a service smaller; an idle service rests at zero only
+where somebody counts what waits for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from berth.inference.records import DemandState
+from berth.inference.service import Memory, Mode, Replica, Rules, Sight, Verdict
+from berth.values import format_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """``work`` to be carried by at least ``floor`` and at most ``ceiling`` replicas.
+
+    ``now`` is the part of ``work`` that is there already. ``frozen``: nothing may be taken away. ``text`` states the
+    inputs, ``reason`` what the need comes from in one word.
+    """
+
+    work: float
+    floor: int
+    ceiling: int
+    reason: str
+    text: str
+    now: float = 0.0
+    frozen: bool = False
+    waking: bool = False
+    zero_refused: str = ""
+
+
+def needed(rules: Rules, memory: Memory, sight: Sight, carried: float) -> tuple[Need, Memory]:
+    """The need, and the memory with its clocks of not knowing and of idling set. ``carried``: work there is room for."""
+    memory = _clocks(memory, sight)
+    total = sum(sight.wanted.values())
+    if rules.mode is Mode.MANUAL:
+        count = rules.manual_replicas
+        return Need(0.0, count, count, "Manual", f"scaling.mode is Manual and spec.replicas is {count}"), memory
+    if sight.seen.state is DemandState.UNKNOWN:
+        return _unknown(rules, memory, sight, total, carried), memory
+    refused = _zero_refused(rules, sight)
+    if sight.seen.state is DemandState.IDLE and rules.zero is not None and not refused:
+        rest = _rests(rules, memory, sight, total)
+        if rest is not None:
+            return rest, memory
+    return _measured(rules, sight, total, refused), memory
+
+
+def _clocks(memory: Memory, sight: Sight) -> Memory:
+    state = sight.seen.state
+    unknown = (memory.unknown_since or sight.now) if state is DemandState.UNKNOWN else None
+    idle = (memory.idle_since or sight.now) if state is DemandState.IDLE else None
+    if state is DemandState.UNKNOWN:
+        idle = memory.idle_since  # not knowing neither starts the idle clock nor resets it
+    if (unknown, idle) == (memory.unknown_since, memory.idle_since):
+        return memory
+    return replace(memory, unknown_since=unknown, idle_since=idle)
+
+
+def _unknown(rules: Rules, memory: Memory, sight: Sight, total: int, carried: float) -> Need:
+    since = memory.unknown_since if memory.unknown_since is not None else sight.now
+    held = sight.now - since
+    over = held >= rules.hold_for
+    floor = max(total, rules.unknown_replicas if over else 0, rules.min_replicas if total else 0)
+    text = f"demand has been unknown for {format_duration(held)}" + (
+        f" ({sight.seen.reason})" if sight.seen.reason else ""
+    )
+    ceiling = max(rules.max_replicas, total)
+    return Need(carried, floor, ceiling, "DemandUnknown", text, now=carried, frozen=True)
+
+
+def _rests(rules: Rules, memory: Memory, sight: Sight, total: int) -> Need | None:
+    """At zero already, or idle for long enough with nothing foreseen within the horizon."""
+    assert rules.zero is not None
+    if (sight.foreseen.work or 0.0) > 0.0 and sight.foreseen.point > 0.05:
+        return None
+    if not total:
+        return Need(0.0, 0, 0, "Idle", "nothing waits and nothing is foreseen")
+    began = idle_from(memory, sight)
+    if began is None or sight.now - began < rules.zero.idle_after:
+        return None
+    text = f"no demand for {format_duration(sight.now - began)}, idleAfter is {format_duration(rules.zero.idle_after)}"
+    return Need(0.0, 0, 0, "Idle", text)
+
+
+def idle_from(memory: Memory, sight: Sight) -> float | None:
+    """When the idle clock began: not before some replica was first ready to serve. None: it has not begun."""
+    ready = [replica.ready_since for replica in sight.replicas if replica.ready and replica.ready_since is not None]
+    if memory.idle_since is None or not ready:
+        return None
+    return max(memory.idle_since, min(ready))
+
+
+def _zero_refused(rules: Rules, sight: Sight) -> str:
+    if rules.zero is None:
+        return ""
+    if not sight.seen.at_zero:
+        return "no signal counts demand at zero replicas; add one that a gateway or a queue counts"
+    if not sight.cold_start_seconds:
+        return "no cold start has been measured yet"
+    if sight.cold_start_seconds > rules.zero.max_wake:
+        return (
+            f"a cold start takes {format_duration(sight.cold_start_seconds)}, longer than scaleToZero.maxWake, "
+            f"{format_duration(rules.zero.max_wake)}"
+        )
+    return ""
+
+
+def _measured(rules: Rules, sight: Sight, total: int, refused: str) -> Need:
+    now, ahead = sight.seen.work or 0.0, sight.foreseen.work or 0.0
+    work = max(now, ahead) + rules.warm_replicas
+    text = f"demand is {now:.3g}"
+    if sight.foreseen.work is not None:
+        text += (
+            f" and {ahead:.3g} is to be ready in {format_duration(sight.foreseen.horizon_seconds)}"
+            f" (quantile {sight.foreseen.quantile:.0%})"
+        )
+    if rules.warm_replicas:
+        text += f", with {rules.warm_replicas} kept warm"
+    reason = "Demand" if now >= ahead else "Forecast"
+    return Need(
+        work, rules.min_replicas, rules.max_replicas, reason, text,
+        now=max(now, sight.foreseen.point), waking=total == 0 and work > 0, zero_refused=refused,
+    )  # fmt: skip
+
+
+def metrics_verdict(rules: Rules, memory: Memory, sight: Sight) -> Verdict:
+    """The condition MetricsAvailable."""
+    if sight.seen.state is not DemandState.UNKNOWN:
+        return Verdict(True, sight.seen.state.value)
+    since = memory.unknown_since if memory.unknown_since is not None else sight.now
+    until = since + rules.hold_for
+    say = sight.seen.reason or "no signal has a sample that is new enough"
+    if sight.now < until:
+        return Verdict(False, "Holding", f"{say}; the replicas there are stay for {format_duration(until - sight.now)}")
+    return Verdict(False, "HoldExpired", f"{say}; at least onUnknown.replicas, {rules.unknown_replicas}, are kept")
+
+
+def leaving(replicas: tuple[Replica, ...], variant: str) -> int:
+    """Replicas of ``variant`` that still exist and are about to be taken away."""
+    return sum(r.variant == variant and r.leaving_at is not None and not r.terminating for r in replicas)

@@ -1,0 +1,279 @@
+"""The plan of one service: from need to counts per variant, with the reason for each change.
+
+Growth closes the whole deficit at once, for a replica that is pending counts as supply and so no deficit is met twice.
+Shrinking waits until less was enough for a while, never falls within a cold start of the last growth, and takes a
+replica only when the others are proven to carry the work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from berth.inference.need import Need, metrics_verdict, needed
+from berth.inference.records import DemandState, Mix, MixBounds, Offer, Variant
+from berth.inference.retire import settle, staying, victims
+from berth.inference.service import (
+    DECISIONS_KEPT,
+    Decision,
+    Event,
+    Memory,
+    Mode,
+    Phase,
+    Plan,
+    Rules,
+    Sight,
+    Verdict,
+)
+from berth.values import format_duration
+
+Cheapest = Callable[[Sequence[Offer], MixBounds, Mapping[str, int]], Mix]
+"""Finds the cheapest mix within bounds, given the counts there are."""
+
+LOOK_SECONDS = 15.0
+
+
+def decide(rules: Rules, memory: Memory, sight: Sight, cheapest: Cheapest) -> Plan:
+    """What shall be, given what is. Pure: equal arguments give equal plans."""
+    variants = {offer.variant.name: offer.variant for offer in sight.offers}
+    stays = staying(sight.wanted, sight.replicas)
+    have = sum(sight.wanted.values())
+    carried = sum(variants[name].capacity * count for name, count in sight.wanted.items() if name in variants)
+    need, memory = needed(rules, memory, sight, carried)
+    offers = [_limited(offer, stays, sight) for offer in sight.offers]
+    free = cheapest(offers, _bounds(rules, need, sight, {}, need.floor, need.ceiling), stays)
+    mix, memory, held_by = _directed(rules, memory, sight, need, free, offers, stays, cheapest, variants)
+    rooms = {offer.variant.name: offer.room + offer.growth for offer in offers}
+    safe = (
+        0.0 if rules.mode is Mode.MANUAL else (need.work if need.frozen else min(need.work, _capacity(mix, variants)))
+    )
+    counts = settle(mix.counts, sight.wanted, sight.replicas, variants, safe, rooms)
+    counts = {name: count for name, count in counts.items() if count or sight.wanted.get(name)}
+    bound_by = mix.bound_by or held_by
+    decision = _decision(sight, need, counts, bound_by, rules, memory, variants)
+    after = sum(counts.values())
+    if rules.mode is Mode.ADVISORY:
+        counts = dict(sight.wanted)
+    elif decision is not None:
+        memory = _remember(memory, decision, have, after)
+    phase, message = _phase(rules, sight, need, mix, counts)
+    return Plan(
+        counts=counts,
+        memory=memory,
+        phase=phase,
+        message=message,
+        conditions=_conditions(rules, memory, sight, mix, need),
+        decision=decision if rules.mode is not Mode.ADVISORY else None,
+        advice=decision if rules.mode is Mode.ADVISORY else None,
+        victims={
+            name: victims(sight.replicas, name, sight.wanted.get(name, 0) - count)
+            for name, count in counts.items()
+            if count < sight.wanted.get(name, 0)
+        },
+        events=_events(sight, need, mix, decision if rules.mode is not Mode.ADVISORY else None, have, after),
+        usd_per_hour=_price(counts, variants),
+        on_demand_only_usd_per_hour=_on_demand_price(counts, variants),
+        next_look=sight.now + LOOK_SECONDS,
+    )
+
+
+def _limited(offer: Offer, stays: Mapping[str, int], sight: Sight) -> Offer:
+    """A variant whose replicas never become ready gets no more of them."""
+    if offer.variant.name in sight.crashing:
+        return replace(offer, room=min(offer.room, stays.get(offer.variant.name, 0)), growth=0)
+    return offer
+
+
+def _bounds(rules: Rules, need: Need, sight: Sight, keep: Mapping[str, int], floor: int, ceiling: int) -> MixBounds:
+    spot = rules.spot
+    survive = need.now if spot.allowed and spot.max_zone_loss is None and not need.frozen else 0.0
+    return MixBounds(
+        work=need.work,
+        min_replicas=floor,
+        max_replicas=ceiling,
+        survive=min(survive, need.work),
+        on_demand_floor=min(spot.on_demand_floor, ceiling),
+        max_spot_share=spot.max_share,
+        max_zone_loss=1.0 if spot.max_zone_loss is None else spot.max_zone_loss,
+        spot_allowed=spot.allowed,
+        on_demand_allowed=not spot.only,
+        keep=keep,
+    )
+
+
+def _directed(
+    rules: Rules,
+    memory: Memory,
+    sight: Sight,
+    need: Need,
+    free: Mix,
+    offers: Sequence[Offer],
+    stays: Mapping[str, int],
+    cheapest: Cheapest,
+    variants: Mapping[str, Variant],
+) -> tuple[Mix, Memory, str]:
+    """The mix with the limits on how fast and when a service may change; which of them held it back."""
+    have = sum(stays.values())
+    known = {name: count for name, count in stays.items() if name in variants}
+    takes = any(free.counts.get(name, 0) < count for name, count in known.items())
+    memory = replace(memory, lower_since=(memory.lower_since or sight.now) if takes else None)
+    immediate = rules.mode is Mode.MANUAL or need.reason == "Idle"
+    held = "" if not takes or immediate else _held(rules, memory, sight, need)
+    floor, ceiling, bound = need.floor, need.ceiling, held
+    if takes and not held and not immediate:
+        least = have - rules.max_down.of(have)
+        if free.replicas < least:
+            floor, bound = max(floor, least), "MaxDown"
+    if rules.max_up is not None and not need.waking and not immediate:
+        most = max(have + rules.max_up.of(have), need.floor)
+        if free.replicas > most:
+            ceiling, bound = min(ceiling, most), "MaxUp"
+    keep = known if held else {}
+    if (floor, ceiling, keep) == (need.floor, need.ceiling, {}):
+        return free, memory, bound
+    if held:
+        floor, ceiling = max(floor, min(have, sum(known.values()))), max(ceiling, sum(known.values()))
+    return cheapest(offers, _bounds(rules, need, sight, keep, floor, ceiling), stays), memory, bound
+
+
+def _held(rules: Rules, memory: Memory, sight: Sight, need: Need) -> str:
+    """In one word, what forbids taking replicas away now; empty when nothing does."""
+    if need.frozen:
+        return "DemandUnknown"
+    if sight.slo_met is False:
+        return "SloMissed"
+    if memory.last_up is not None and sight.now - memory.last_up < sight.cold_start_seconds:
+        return "ColdStart"
+    lower = memory.lower_since if memory.lower_since is not None else sight.now
+    return "DownAfter" if sight.now - lower < rules.down_after else ""
+
+
+def _decision(
+    sight: Sight,
+    need: Need,
+    counts: Mapping[str, int],
+    bound_by: str,
+    rules: Rules,
+    memory: Memory,
+    variants: Mapping[str, Variant],
+) -> Decision | None:
+    before, after = sum(sight.wanted.values()), sum(counts.values())
+    if {name: count for name, count in counts.items() if count} == {n: c for n, c in sight.wanted.items() if c}:
+        return None
+    reason = need.reason if after != before else "Rebalanced"
+    if need.waking and after:
+        reason = "Waking"
+    if any(replica.leaving_at is not None for replica in sight.replicas) and after >= before:
+        reason = "SpotReclaimed"
+    elif after > before and need.work == 0 or (after == need.floor and after > before and need.work < after - 1):
+        reason = "MinReplicas" if rules.mode is not Mode.MANUAL else "Manual"
+    carries = sum(variants[name].capacity * count for name, count in counts.items() if name in variants)
+    text = f"{need.text}; {after} replica{'s' if after != 1 else ''} carry {carries:.3g}"
+    if after < before:
+        possible = sight.now + rules.down_after
+    else:
+        possible = sight.now
+    return Decision(sight.now, before, after, reason, text[:1].upper() + text[1:], bound_by, possible)
+
+
+def _remember(memory: Memory, decision: Decision, before: int, after: int) -> Memory:
+    return replace(
+        memory,
+        decisions=(decision, *memory.decisions)[:DECISIONS_KEPT],
+        last_up=decision.time if after > before else memory.last_up,
+        last_down=decision.time if after < before else memory.last_down,
+        lower_since=None if after < before else memory.lower_since,
+    )
+
+
+def _phase(rules: Rules, sight: Sight, need: Need, mix: Mix, counts: Mapping[str, int]) -> tuple[Phase, str]:
+    total = sum(counts.values())
+    ready = sum(replica.ready and not replica.terminating for replica in sight.replicas)
+    if not sight.offers and not total:
+        return Phase.PENDING, sight.excluded or "No pool has an accelerator that can serve the model"
+    if total == 0:
+        asleep = "spec.replicas is 0" if rules.mode is Mode.MANUAL else need.text
+        return Phase.IDLE, f"No replica: {asleep}"
+    if sight.crashing and not ready:
+        names = ", ".join(sorted(sight.crashing))
+        return Phase.FAILED, f"Replicas of {names} end before they are ready; see their logs. No more are started"
+    if not ready:
+        return Phase.STARTING, f"{total} replica{'s' if total != 1 else ''} start; {need.text}"
+    if mix.short > 0:
+        return Phase.DEGRADED, _shortage(mix)
+    if ready < min(rules.min_replicas, total) or sight.slo_met is False:
+        why = "the SLO is missed" if sight.slo_met is False else f"{ready} of {total} replicas are ready"
+        return Phase.DEGRADED, f"{why[:1].upper()}{why[1:]}; {need.text}"
+    return Phase.READY, f"{ready} of {total} replicas are ready; {need.text}"
+
+
+def _shortage(mix: Mix) -> str:
+    return f"{mix.short:.3g} of work finds no place ({mix.bound_by or 'Capacity'}): add nodes, types or maxReplicas"
+
+
+def _conditions(rules: Rules, memory: Memory, sight: Sight, mix: Mix, need: Need) -> dict[str, Verdict]:
+    ready = sum(replica.ready and not replica.terminating for replica in sight.replicas)
+    wants = max(1, need.floor) if need.work or need.floor else 0
+    verdicts = {
+        "Ready": Verdict(True, "ReplicasReady" if ready else "Idle")
+        if ready >= min(wants, max(1, math.ceil(wants))) or not wants
+        else Verdict(False, "ReplicasNotReady", f"{ready} of at least {wants} replicas are ready"),
+        "CapacityAvailable": Verdict(True, "Sufficient")
+        if mix.short <= 0
+        else Verdict(False, "CapacityLimited", _shortage(mix)),
+    }
+    if rules.mode is not Mode.MANUAL:
+        verdicts["MetricsAvailable"] = metrics_verdict(rules, memory, sight)
+    if sight.slo_met is not None:
+        verdicts["SloMet"] = (
+            Verdict(True, "Met")
+            if sight.slo_met
+            else Verdict(False, "Missed", "the measured percentile is over the SLO")
+        )
+    return verdicts
+
+
+def _events(
+    sight: Sight, need: Need, mix: Mix, decision: Decision | None, before: int, after: int
+) -> tuple[Event, ...]:
+    events: list[Event] = []
+    if decision is not None and after != before:
+        name = "ScaledUp" if after > before else "ScaledDown"
+        if before == 0:
+            name = "Woken" if need.waking else name
+        if after == 0 and need.reason == "Idle":
+            name = "Idled"
+        events.append(Event(name, f"From {before} to {after}: {decision.message}"))
+    if decision is not None and decision.reason == "SpotReclaimed":
+        gone = sum(replica.leaving_at is not None for replica in sight.replicas)
+        soonest = min(replica.leaving_at for replica in sight.replicas if replica.leaving_at is not None)
+        left = format_duration(max(0.0, soonest - sight.now))
+        events.append(Event("SpotReclaimed", f"{gone} spot replicas end in {left}; replacements start first", True))
+    if mix.short > 0:
+        events.append(Event("CapacityLimited", _shortage(mix), True))
+    if sight.seen.state is DemandState.UNKNOWN:
+        events.append(Event("MetricsLost", need.text[:1].upper() + need.text[1:], True))
+    return tuple(events)
+
+
+def _capacity(mix: Mix, variants: Mapping[str, Variant]) -> float:
+    return sum(variants[name].capacity * count for name, count in mix.counts.items() if name in variants)
+
+
+def _price(counts: Mapping[str, int], variants: Mapping[str, Variant]) -> float:
+    return sum(variants[name].usd_per_hour * count for name, count in counts.items() if name in variants)
+
+
+def _on_demand_price(counts: Mapping[str, int], variants: Mapping[str, Variant]) -> float:
+    """What the same replicas would cost without spot: each at the on-demand price of its accelerator, where known."""
+    price: dict[tuple[str, int], float] = {}
+    for variant in variants.values():
+        if not variant.spot:
+            key = (variant.accelerator, variant.devices)
+            price[key] = min(price.get(key, math.inf), variant.usd_per_hour)
+    return sum(
+        price.get((variants[name].accelerator, variants[name].devices), variants[name].usd_per_hour) * count
+        for name, count in counts.items()
+        if name in variants
+    )
