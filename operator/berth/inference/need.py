@@ -33,7 +33,7 @@ class Need:
 
 
 def needed(rules: Rules, memory: Memory, sight: Sight, carried: float) -> tuple[Need, Memory]:
-    """The need, and the memory with its clocks of not knowing and of idling set. ``carried``: work there is room for."""
+    """The need, and the memory with its clocks set. ``carried``: the work that the replicas asked for carry."""
     memory = _clocks(memory, sight)
     total = sum(sight.wanted.values())
     if rules.mode is Mode.MANUAL:

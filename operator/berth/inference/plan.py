@@ -166,14 +166,11 @@ def _decision(
         reason = "Waking"
     if any(replica.leaving_at is not None for replica in sight.replicas) and after >= before:
         reason = "SpotReclaimed"
-    elif after > before and need.work == 0 or (after == need.floor and after > before and need.work < after - 1):
+    elif (after > before and need.work == 0) or (after == need.floor and after > before and need.work < after - 1):
         reason = "MinReplicas" if rules.mode is not Mode.MANUAL else "Manual"
     carries = sum(variants[name].capacity * count for name, count in counts.items() if name in variants)
     text = f"{need.text}; {after} replica{'s' if after != 1 else ''} carry {carries:.3g}"
-    if after < before:
-        possible = sight.now + rules.down_after
-    else:
-        possible = sight.now
+    possible = sight.now + rules.down_after if after < before else sight.now
     return Decision(sight.now, before, after, reason, text[:1].upper() + text[1:], bound_by, possible)
 
 

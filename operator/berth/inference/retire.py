@@ -54,7 +54,7 @@ def settle(
                 break
             counts[name] -= 1
             surplus[name] -= 1
-    return {name: count for name, count in sorted(counts.items())}
+    return dict(sorted(counts.items()))
 
 
 def proven(capacity_after: float, work: float) -> bool:

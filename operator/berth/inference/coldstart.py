@@ -1,0 +1,140 @@
+"""How long a replica takes from its creation until it serves: a distribution learned from what was seen.
+
+Plans go by a quantile of it: it sets how far a forecast must look, how long a shrink must wait, and whether a service
+may sleep at zero. It differs by model, accelerator, class of node and whether the node holds the weights, and each of
+these has few samples, so what is known of a wider group stands in for what is not yet known of a narrower one, and a
+prior for both.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Any, Final
+
+KEPT: Final = 48
+"""Samples kept per key; older ones describe older images and drivers."""
+ENOUGH: Final = 8
+"""With so many samples of its own a key needs nothing from wider groups or the prior."""
+STEPS: Final = (60, 120, 180, 300, 600, 900, 1200, 1800, 2700, 3600, 7200)
+"""Seconds to which learned budgets are rounded up, so that a day of learning changes no template."""
+_Z90: Final = NormalDist().inv_cdf(0.9)
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """What is believed of a start before any was seen: lognormal by its median and 90th percentile, in seconds."""
+
+    p50: float
+    p90: float
+
+    def quantile(self, share: float) -> float:
+        """The quantile ``share`` (0 to 1, exclusive)."""
+        sigma = math.log(max(self.p90 / self.p50, 1.0)) / _Z90
+        return self.p50 * math.exp(sigma * NormalDist().inv_cdf(share))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """What starts alike: ``node_class`` is the node's instance type or pool, ``cached`` whether it held the weights."""
+
+    model: str
+    accelerator: str
+    node_class: str = ""
+    cached: bool = False
+
+    def wider(self) -> tuple[Key, ...]:
+        """The groups that stand in for this one, nearest first."""
+        return (self, Key(self.model, self.accelerator, "", self.cached)) if self.node_class else (self,)
+
+
+@dataclass(slots=True)
+class ColdStarts:
+    """Samples by key, newest last."""
+
+    samples: dict[Key, list[float]] = field(default_factory=dict)
+
+    def observe(self, key: Key, seconds: float) -> None:
+        """One start took ``seconds``. What is not positive and finite is no start and is left out."""
+        if not (math.isfinite(seconds) and seconds > 0):
+            return
+        for group in key.wider():
+            known = self.samples.setdefault(group, [])
+            known.append(seconds)
+            del known[:-KEPT]
+
+    def count(self, key: Key) -> int:
+        """Starts seen of exactly this key."""
+        return len(self.samples.get(key, ()))
+
+    def quantile(self, key: Key, share: float, prior: Prior) -> float:
+        """Seconds within which ``share`` of the starts are done; narrower groups weigh more, up to :data:`ENOUGH`."""
+        weighted: list[tuple[float, float]] = []
+        missing = float(ENOUGH)
+        for group in key.wider():
+            known = self.samples.get(group, ())
+            if not known or missing <= 0:
+                continue
+            weight = min(missing, len(known)) / len(known) if group != key else 1.0
+            weighted += [(seconds, weight) for seconds in known]
+            missing -= len(known) * weight
+        if missing > 0:
+            steps = 2 * ENOUGH
+            weighted += [(prior.quantile((i + 0.5) / steps), missing / steps) for i in range(steps)]
+        return _weighted_quantile(weighted, share)
+
+    def record(self) -> list[dict[str, Any]]:
+        """For status: plain values, keys in order, samples in whole seconds."""
+        return [
+            {
+                "model": key.model,
+                "accelerator": key.accelerator,
+                **({"nodeClass": key.node_class} if key.node_class else {}),
+                "cached": key.cached,
+                "seconds": [round(sample) for sample in known],
+            }
+            for key, known in sorted(self.samples.items())
+        ]
+
+    @classmethod
+    def restore(cls, record: Iterable[Mapping[str, Any]]) -> ColdStarts:
+        """The inverse of :meth:`record`; entries that cannot be read are left out."""
+        starts = cls()
+        for entry in record:
+            try:
+                key = Key(entry["model"], entry["accelerator"], entry.get("nodeClass", ""), bool(entry["cached"]))
+                starts.samples[key] = [float(sample) for sample in entry["seconds"]][-KEPT:]
+            except (KeyError, TypeError, ValueError):
+                continue
+        return starts
+
+
+def budget(seconds: float) -> int:
+    """``seconds`` rounded up to one of :data:`STEPS`; beyond the last, to whole hours."""
+    place = bisect_left(STEPS, seconds)
+    return STEPS[place] if place < len(STEPS) else math.ceil(seconds / 3600) * 3600
+
+
+def frozen_budget(frozen: int, learned: float, *, template_changes: bool) -> int:
+    """The start-up budget to use, in seconds, given the one in force (0: none yet).
+
+    A new one is taken with the user's own change of the template, or at once when the one in force would end starts
+    that are merely slow.
+    """
+    fresh = budget(learned)
+    return fresh if not frozen or template_changes or frozen < learned else frozen
+
+
+def _weighted_quantile(weighted: Sequence[tuple[float, float]], share: float) -> float:
+    """The least value at which ``share`` of the weight is reached."""
+    ordered = sorted(weighted)
+    goal = share * sum(weight for _, weight in ordered)
+    reached = 0.0
+    for value, weight in ordered:
+        reached += weight
+        if reached >= goal - 1e-12:
+            return value
+    return ordered[-1][0]
