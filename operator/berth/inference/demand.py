@@ -1,0 +1,93 @@
+"""From samples of several signals to one demand: a value, a measured nothing, or not known.
+
+A missing sample is never a zero. A signal whose samples have grown old counts as not known, so that a source that died
+neither holds a service up nor lets it fall. The largest answer wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from berth.inference.records import DemandState
+from berth.inference.service import Seen
+from berth.values import format_duration
+
+EXPIRES_SECONDS: Final = 90.0
+"""Three scrapes of 30 s, the longest interval in common use."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignalFacts:
+    """How one signal is read. ``capacity``: load that the reference replica carries at the SLO.
+
+    ``from_replicas``: the replicas themselves report it, so at zero replicas its absence says nothing.
+    """
+
+    name: str
+    capacity: float
+    from_replicas: bool
+    expires: float = EXPIRES_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One answer. ``load`` is None exactly when ``state`` is Unknown; then ``reason`` says what was tried."""
+
+    state: DemandState
+    load: float | None = None
+    at: float = 0.0
+    reason: str = ""
+
+
+def combine(signals: Iterable[SignalFacts], samples: Mapping[str, Sample], replicas: int, now: float) -> Seen:
+    """One demand from the newest sample of each signal, by name. ``replicas``: live pods that could report.
+
+    Value: the largest of the known ones. Idle: every signal that can be asked measured nothing. Unknown: otherwise.
+    """
+    known: list[tuple[float, Sample, SignalFacts]] = []
+    lost: list[str] = []
+    at_zero = False
+    for signal in signals:
+        at_zero = at_zero or not signal.from_replicas
+        if signal.from_replicas and replicas == 0:
+            continue
+        sample, problem = _fresh(signal, samples.get(signal.name), now)
+        if sample is None:
+            lost.append(f"{signal.name}: {problem}")
+        else:
+            known.append(((sample.load or 0.0) / signal.capacity, sample, signal))
+    reason = "; ".join(lost)
+    if known:
+        work, sample, signal = max(known, key=lambda entry: (entry[0], entry[2].name))
+        if work > 0:
+            return Seen(DemandState.VALUE, work, sample.at, reason, at_zero)
+        if not lost:
+            return Seen(DemandState.IDLE, 0.0, min(entry[1].at for entry in known), "", at_zero)
+    return Seen(DemandState.UNKNOWN, None, now, reason or "no signal can be asked without a replica", at_zero)
+
+
+def _fresh(signal: SignalFacts, sample: Sample | None, now: float) -> tuple[Sample | None, str]:
+    if sample is None:
+        return None, "no sample yet"
+    if sample.state is DemandState.UNKNOWN:
+        return None, sample.reason or "no answer"
+    age = now - sample.at
+    if age > signal.expires:
+        return None, f"the last sample is {format_duration(age)} old"
+    return sample, ""
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """The last reading of a counter that only grows, but for restarts of what counts."""
+
+    total: float
+    at: float
+
+    def rate(self, total: float, at: float) -> float | None:
+        """Per second since this reading; after a reset what has been counted since; None if no time has passed."""
+        if at <= self.at:
+            return None
+        return (total - self.total if total >= self.total else total) / (at - self.at)
