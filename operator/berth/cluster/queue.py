@@ -78,6 +78,10 @@ class WorkQueue(Generic[K]):
         """Keys that come back later."""
         return len(self._planned)
 
+    def busy(self, key: K) -> bool:
+        """Whether ``key`` is being worked on."""
+        return key in self._working
+
     def oldest(self, now: float | None = None) -> float:
         """Seconds that the longest waiting key has waited; 0.0 when none waits."""
         now = self._clock.now() if now is None else now

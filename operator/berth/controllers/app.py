@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,6 +18,7 @@ from berth.cluster.kinds import ACCELERATOR_POOLS, NAMESPACES, NODES, PODS, PRIO
 from berth.cluster.lease import Election
 from berth.cluster.queue import QueueClosed, WorkQueue
 from berth.controllers.gangs import Settings
+from berth.controllers.gauges import Gauges
 from berth.controllers.judge import Judge
 from berth.controllers.observe import Caches, JobKey, Observer
 from berth.controllers.pools import Pools
@@ -26,7 +26,7 @@ from berth.controllers.scheduler import Scheduler, count_idle_nodes
 from berth.controllers.trainingjobs import CARRY_OUT, NEW_STATE, TrainingJobs
 from berth.controllers.writer import StatusWriter
 from berth.fleet.fleet import Fleet
-from berth.telemetry.metrics import Metrics, Values
+from berth.telemetry.metrics import Metrics
 from berth.telemetry.probes import Heartbeat
 
 _LOG: Final = logging.getLogger(__name__)
@@ -37,6 +37,8 @@ GATHER_SECONDS: Final = 0.05
 RESYNC_SECONDS: Final = 600.0
 STALE_SECONDS: Final = 240.0
 DRIFT_SECONDS: Final = 300.0
+PROMISE_SECONDS: Final = 60.0
+"""A placement that is not on record after this time gives its nodes back: whatever keeps it may keep it for long."""
 EVENT_HOLD_SECONDS: Final = 5.0
 """How long an event waits for one that says more."""
 SUPERSEDES: Final = {"Started": {"Accepted", "Placed"}, "Placed": {"Accepted"}, "Completed": {"Accepted", "Placed"}}
@@ -59,7 +61,8 @@ class App:
     ) -> None:
         self.client, self.metrics, self.identity = client, metrics, identity
         self.heartbeat = Heartbeat()
-        self.queue: WorkQueue[JobKey] = WorkQueue()
+        self._clock = client.transport.clock
+        self.queue: WorkQueue[JobKey] = WorkQueue(self._clock)
         self.catalogue = catalogue
         self.fleet = Fleet(catalogue.catalogue)
         self.caches = Caches(
@@ -71,7 +74,9 @@ class App:
             namespaces=Cache(client, NAMESPACES),
         )
         self.observer = Observer(self.fleet, self.caches, wake=self._wake, changed=self._changed)
-        self.scheduler = Scheduler(self.observer, metrics, carry_out=self._carry_out, tell=self._tell)
+        self.scheduler = Scheduler(
+            self.observer, metrics, carry_out=self._carry_out, tell=self._tell, clock=self._clock.now
+        )
         self.writer = StatusWriter(client, self.observer, self.queue)
         self.judge = Judge(client, self.observer, self.queue, settings)
         self.recorder = EventRecorder(
@@ -82,7 +87,9 @@ class App:
         )
         self.pools = Pools(client, self.observer)
         self.leading = False
-        self._readings()
+        self.gauges = Gauges(
+            metrics, self.observer, self.scheduler, self.queue, self.recorder, leading=lambda: self.leading
+        )
 
     def wake(self, plural: str, key: JobKey, version: int) -> None:
         """kopf saw a change; our own caches see it too, and whoever is first wakes the job."""
@@ -171,17 +178,33 @@ class App:
                 await asyncio.sleep(pause)
 
     async def _beat(self) -> None:
-        last = time.monotonic()
+        """Once a second, on every replica: a sign of life, what the leader counts, and what metrics show."""
+        last = self._clock.now()
         while True:
             self.heartbeat.beat()
-            await asyncio.sleep(1.0)
+            await self._clock.sleep(1.0)
+            now = self._clock.now()
             self.observer.follow_pools()
-            now = time.monotonic()
-            queue = "waiting" if self.scheduler.waiting else "empty"
-            for pool, idle in count_idle_nodes(self.observer).items():
-                if idle:
-                    self.metrics.idle_node_seconds.labels(pool, queue).inc(idle * (now - last))
+            if self.leading:
+                self._count_idle(now - last)
+                self._expire_promises(now)
+            self.gauges.take()
             last = now
+
+    def _count_idle(self, seconds: float) -> None:
+        queue = "waiting" if self.scheduler.waiting else "empty"
+        for pool, idle in count_idle_nodes(self.observer).items():
+            if idle:
+                self.metrics.idle_node_seconds.labels(pool, queue).inc(idle * seconds)
+
+    def _expire_promises(self, now: float) -> None:
+        for view in self.observer.expire(now - PROMISE_SECONDS, self.queue.busy):
+            _LOG.warning(
+                "trainingjob %s: its placement is not on record after %.0f s; its nodes are given back",
+                view.name, PROMISE_SECONDS,
+            )  # fmt: skip
+            self.metrics.promises_expired.inc()
+            self.queue.add(view.key, NEW_STATE)
 
     async def _audit(self) -> None:
         """Usage is derived; if it ever differs from what a recount says, the recount wins and it is logged."""
@@ -218,31 +241,6 @@ class App:
             if silent > STALE_SECONDS:
                 problems.append(f"{cache.kind.plural}: nothing heard from the API server for {silent:.0f} s")
         return problems
-
-    def _readings(self) -> None:
-        read = self.metrics.read
-        read("berth_queue_depth", "Jobs that wait for a reconcile.", (), lambda: {(): float(self.queue.depth)})
-        read("berth_queue_oldest_seconds", "How long the oldest has waited.", (), lambda: {(): self.queue.oldest()})
-        read("berth_gangs_waiting", "Gangs that wait for a placement.", (), lambda: {(): float(self.scheduler.waiting)})
-        read("berth_leading", "Whether this replica leads.", (), lambda: {(): float(self.leading)})
-        read("berth_watch_staleness_seconds", "Seconds since a sign of life by kind.", ("resource",), self._staleness)
-        read("berth_gangs", "Training jobs by phase.", ("phase",), self._phases)
-        read("berth_pool_nodes", "Nodes by pool.", ("pool",), lambda: self._by_pool("nodes"))
-        read("berth_pool_accelerators_free", "Free accelerators by pool.", ("pool",), lambda: self._by_pool("free"))
-        read("berth_pool_accelerators", "Accelerators by pool.", ("pool",), lambda: self._by_pool("accelerators"))
-
-    def _staleness(self) -> Values:
-        return {(cache.kind.plural,): cache.staleness() for cache in self.caches.every()}
-
-    def _phases(self) -> Values:
-        phases: dict[tuple[str, ...], float] = {}
-        for view in list(self.observer.views.values()):
-            label = (str(view.state.phase or "New"),)
-            phases[label] = phases.get(label, 0.0) + 1.0
-        return phases
-
-    def _by_pool(self, what: str) -> Values:
-        return {(name,): float(getattr(self.fleet.report(name), what)) for name in list(self.fleet.pools)}
 
 
 async def _all(tasks: list[Coroutine[Any, Any, None]]) -> None:

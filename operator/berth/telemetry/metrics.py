@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 DECISION_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 Values = Mapping[tuple[str, ...], float]
+Family = CounterMetricFamily | GaugeMetricFamily
 
 
 class Metrics:
@@ -72,15 +73,19 @@ class Metrics:
             ["controller", "outcome"],
             registry=self.registry,
         )
-        self.events = Counter(
-            "berth_events_total",
-            "Kubernetes Events by fate: posted, repeated, folded, dropped.",
-            ["fate"],
+        self.promises_expired = Counter(
+            "berth_gang_promises_expired_total",
+            "Placements that were decided, could not be recorded in time and were given back.",
+            registry=self.registry,
+        )
+        self.drifts = Counter(
+            "berth_fleet_drifts_total",
+            "Audits that found the fleet different from what its nodes, pools and claims make.",
             registry=self.registry,
         )
         self.idle_node_seconds = Counter(
             "berth_idle_node_seconds_total",
-            "Usable training nodes without any claim, integrated over time, by whether a gang was waiting.",
+            "Usable training nodes without any claim, integrated by the leader, by whether a gang was waiting.",
             ["pool", "queue"],
             registry=self.registry,
         )
@@ -92,27 +97,30 @@ class Metrics:
             self.api_seconds.labels(verb).observe(seconds)
 
     def read(self, name: str, text: str, labels: Iterable[str], values: Callable[[], Values]) -> None:
-        """Register a gauge whose values are read when it is scraped."""
-        self.registry.register(Reading(name, text, tuple(labels), values))
+        """Register a metric read when it is scraped: a counter where the name ends in ``_total``, else a gauge.
 
-    def gauge(self, name: str, text: str, labels: Iterable[str] = ()) -> Gauge:
-        """A gauge that code sets."""
-        return Gauge(name, text, list(labels), registry=self.registry)
+        ``values`` is called on the thread that serves the scrape, and must not look into what the event loop changes.
+        """
+        self.registry.register(Reading(name, text, tuple(labels), values))
 
 
 class Reading(Collector):
-    """A gauge computed at the time of the scrape, so that it is never stale and costs nothing between scrapes."""
+    """A metric read from elsewhere at the time of the scrape, so that nothing needs to be kept in step with it."""
 
     def __init__(self, name: str, text: str, labels: tuple[str, ...], values: Callable[[], Values]) -> None:
         self._name, self._text, self._labels, self._values = name, text, labels, values
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
+    def describe(self) -> Iterable[Family]:
         """The family without samples; asked at registration, when there is nothing to read yet."""
-        return [GaugeMetricFamily(self._name, self._text, labels=self._labels)]
+        return [self._family()]
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def _family(self) -> Family:
+        kind = CounterMetricFamily if self._name.endswith("_total") else GaugeMetricFamily
+        return kind(self._name, self._text, labels=self._labels)
+
+    def collect(self) -> Iterable[Family]:
         """One sample per label set that the reader returns."""
-        family = GaugeMetricFamily(self._name, self._text, labels=self._labels)
+        family = self._family()
         for labels, value in sorted(self._values().items()):
             family.add_metric(labels, value)
         return [family]

@@ -192,6 +192,18 @@ class Told:
     warning = normal
 
 
+def show(server: Server, caches: Caches) -> None:
+    """Watches bring everything that has happened."""
+    for cache in caches.every():
+        for known in list(cache):
+            key = (cache.kind.plural, *known.metadata.key)
+            if server.objects.get(key, {}).get("metadata", {}).get("uid") != known.metadata.uid:
+                cache.remove(known)
+        for (plural, _, _), body in list(server.objects.items()):
+            if plural == cache.kind.plural:
+                cache.observe(cache.kind.decode(json.dumps(body).encode()))
+
+
 class Operator:
     """One life of the operator: what it keeps in memory is gone with it."""
 
@@ -218,14 +230,7 @@ class Operator:
 
     def see(self) -> None:
         """Watches bring everything that has happened."""
-        for cache in self.caches.every():
-            for known in list(cache):
-                key = (cache.kind.plural, *known.metadata.key)
-                if self.server.objects.get(key, {}).get("metadata", {}).get("uid") != known.metadata.uid:
-                    cache.remove(known)
-            for (plural, _, _), body in list(self.server.objects.items()):
-                if plural == cache.kind.plural:
-                    cache.observe(cache.kind.decode(json.dumps(body).encode()))
+        show(self.server, self.caches)
 
     async def look(self, times: int = 1) -> None:
         """Watches, a reconcile, a pass of the scheduling loop, and the reconcile of what it promised."""

@@ -44,6 +44,13 @@ def test_a_reading_shows_what_is_true_at_the_scrape() -> None:
     assert "Running" not in text(metrics)
 
 
+def test_a_reading_whose_name_ends_in_total_is_a_counter() -> None:
+    metrics = Metrics()
+    metrics.read("berth_events_total", "Events.", ("fate",), lambda: {("written",): 3.0})
+    expect_line(metrics, "# TYPE berth_events_total counter")
+    expect_line(metrics, 'berth_events_total{fate="written"} 3.0')
+
+
 def test_a_reading_without_labels_is_one_value() -> None:
     metrics = Metrics()
     metrics.read("berth_queue_depth", "Depth.", (), lambda: {(): 7.0})

@@ -1,0 +1,142 @@
+"""The operator as one object, its beat driven by hand: what metrics show, what only the leader counts, what expires."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from berth.catalogue.overlay import LiveCatalogue
+from berth.controllers.app import PROMISE_SECONDS, App, Identity
+from berth.controllers.gangs import Settings
+from berth.telemetry.metrics import Metrics
+from tests.unit.controllers.harness import JOB, Server, add_node, make_server, show
+
+
+def make_app(server: Server) -> App:
+    """An operator whose caches hold what the server has."""
+    client: Any = server
+    app = App(client, LiveCatalogue(), Identity("me", "berth-system", "berth"), Metrics(), Settings())
+    show(server, app.caches)
+    app.observer.settle()
+    return app
+
+
+@asynccontextmanager
+async def beating(app: App) -> AsyncIterator[None]:
+    task = asyncio.create_task(app._beat())
+    await asyncio.sleep(0)
+    try:
+        yield
+        assert not task.done()
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def sample(app: App, name: str, **labels: str) -> float | None:
+    return app.metrics.registry.get_sample_value(name, labels)
+
+
+async def place(app: App) -> None:
+    """The job is looked at and a placement promised, which nobody carries out."""
+    await app.jobs.reconcile(JOB)
+    app.scheduler.decide()
+    assert app.observer.promises
+
+
+async def test_a_scrape_sees_pictures_and_never_the_fleet_itself() -> None:
+    server = make_server(nodes=4)
+    app = make_app(server)
+    (pool,) = app.fleet.pools
+    async with beating(app):
+        assert sample(app, "berth_pool_nodes", pool=pool) is None
+        for expected in (4, 5):
+            await server.clock.advance(1)
+            assert sample(app, "berth_pool_nodes", pool=pool) == expected
+            assert sample(app, "berth_pool_accelerators", pool=pool) == 8 * expected
+            assert sample(app, "berth_gangs", phase="New") == 1
+            add_node(server, "n9")
+            show(server, app.caches)
+            assert sample(app, "berth_pool_nodes", pool=pool) == expected
+
+
+async def test_room_that_is_taken_shows_although_nothing_new_fits_because_of_it() -> None:
+    server = make_server(nodes=4)
+    app = make_app(server)
+    (pool,) = app.fleet.pools
+    async with beating(app):
+        await server.clock.advance(1)
+        assert sample(app, "berth_pool_accelerators_free", pool=pool) == 32
+        await place(app)
+        await server.clock.advance(1)
+        assert sample(app, "berth_pool_accelerators_free", pool=pool) == 16
+
+
+async def test_a_pool_that_did_not_change_is_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, counted = make_server(nodes=4), list[str]()
+    app = make_app(server)
+    report = app.fleet.report
+    monkeypatch.setattr(app.fleet, "report", lambda name: counted.append(name) or report(name))
+    async with beating(app):
+        await server.clock.advance(10)
+        assert len(counted) == 1
+        add_node(server, "n9")
+        show(server, app.caches)
+        await server.clock.advance(10)
+        assert len(counted) == 2
+
+
+async def test_events_are_counted_by_what_became_of_them() -> None:
+    server = make_server()
+    app = make_app(server)
+    app.recorder.counts.written, app.recorder.counts.dropped = 3, 1
+    async with beating(app):
+        await server.clock.advance(1)
+    counts = {fate: sample(app, "berth_events_total", fate=fate) for fate in ("written", "dropped", "repeated")}
+    assert counts == {"written": 3, "dropped": 1, "repeated": 0}
+
+
+@pytest.mark.parametrize("leading", [True, False])
+async def test_idle_nodes_are_counted_by_the_leader_alone(leading: bool) -> None:
+    server = make_server(nodes=4)
+    app = make_app(server)
+    (pool,) = app.fleet.pools
+    app.leading = leading
+    async with beating(app):
+        await server.clock.advance(10)
+    assert sample(app, "berth_idle_node_seconds_total", pool=pool, queue="empty") == (40 if leading else None)
+
+
+async def test_a_promise_that_nobody_can_record_gives_its_nodes_back() -> None:
+    server = make_server(nodes=4)
+    app = make_app(server)
+    app.leading = True
+    async with beating(app):
+        await place(app)
+        await server.clock.advance(PROMISE_SECONDS - 1)
+        assert len(app.fleet.claims) == 2
+        await server.clock.advance(3)
+        assert not app.fleet.claims
+        assert sample(app, "berth_gang_promises_expired_total") == 1
+        assert await app.queue.get() == JOB
+        await place(app)
+
+
+async def test_a_promise_that_is_being_carried_out_stays() -> None:
+    server = make_server(nodes=4)
+    app = make_app(server)
+    app.leading = True
+    async with beating(app):
+        app.queue.add(JOB)
+        assert await app.queue.get() == JOB
+        await place(app)
+        await server.clock.advance(10 * PROMISE_SECONDS)
+        assert len(app.fleet.claims) == 2
+        app.queue.done(JOB)
+        await server.clock.advance(2)
+        assert not app.fleet.claims
