@@ -9,7 +9,9 @@ replicas could serve.
 A ``Policy`` is one setting with whole numbers. A ``Panel`` is many settings of one algorithm as arrays, because a sweep
 of hundreds of settings over tens of thousands of steps is only affordable side by side. Both are judged alike.
 
-The planner of this project is ``benchmarks.policies.ours.planner(promise)``, a ``Policy`` for a promised unserved share.
+The planner of this project is ``benchmarks.policies.ours.planners(promises)``: one ``Policy`` per promised unserved
+share. The benchmark calls it once per trace, with every case of promise and cold start, and runs all of them in
+lockstep over the same load, so that they may share what they learn from it.
 """
 
 from __future__ import annotations
@@ -80,28 +82,53 @@ def first_replicas(load: Floats, limits: Limits) -> int:
 
 def simulate(policy: Policy, load: Floats, cold_steps: int, limits: Limits | None = None) -> Outcome:
     """Run ``policy`` over ``load``, one value per step, in replicas; ``cold_steps`` is at least 1."""
+    return simulate_together([(policy, cold_steps)], load, limits)[0]
+
+
+def simulate_together(
+    cases: Sequence[tuple[Policy, int]], load: Floats, limits: Limits | None = None, first: int | None = None
+) -> list[Outcome]:
+    """Run policies, each with its cold start in steps, over one ``load`` in lockstep; outcomes in their order.
+
+    All are asked about a step before any is asked about the next. ``first`` replaces ``first_replicas``.
+    """
     limits = limits or Limits()
-    ready, starting = first_replicas(load, limits), 0
-    pipeline = deque([0] * cold_steps)  # replicas added at the last steps, the oldest first
-    policy.reset(cold_steps, limits)
-    unserved = cost = 0.0
+    first = first_replicas(load, limits) if first is None else first
+    services = [_Service(policy, cold, limits, first) for policy, cold in cases]
     seen: float | None = None
     for step, now in enumerate(load.tolist()):
-        matured = pipeline.popleft()
-        ready, starting = ready + matured, starting - matured
-        wanted = min(max(policy.decide(step, seen, ready, starting), limits.min_replicas), limits.max_replicas)
-        change = wanted - ready - starting
-        pipeline.append(max(change, 0))
-        if change < 0:
-            cancelled = _cancel(pipeline, -change)
-            ready += change + cancelled
-            starting -= cancelled
-        else:
-            starting += change
-        cost += ready + starting
-        unserved += max(0.0, now - ready)
+        for service in services:
+            service.step(step, seen, now)
         seen = now
-    return Outcome(unserved / max(float(load.sum()), 1e-12), cost)
+    total = max(float(load.sum()), 1e-12)
+    return [Outcome(service.unserved / total, float(service.cost)) for service in services]
+
+
+class _Service:
+    # The replicas of one case, and the account of what it got and paid.
+
+    __slots__ = ("cost", "limits", "pipeline", "policy", "ready", "starting", "unserved")
+
+    def __init__(self, policy: Policy, cold_steps: int, limits: Limits, first: int) -> None:
+        self.policy, self.limits = policy, limits
+        self.ready, self.starting = first, 0
+        self.pipeline = deque([0] * cold_steps)  # replicas added at the last steps, the oldest first
+        self.unserved, self.cost = 0.0, 0
+        policy.reset(cold_steps, limits)
+
+    def step(self, step: int, seen: float | None, now: float) -> None:
+        matured = self.pipeline.popleft()
+        self.ready += matured
+        self.starting -= matured
+        wanted = self.policy.decide(step, seen, self.ready, self.starting)
+        wanted = min(max(wanted, self.limits.min_replicas), self.limits.max_replicas)
+        change = wanted - self.ready - self.starting
+        self.pipeline.append(max(change, 0))
+        if change < 0:
+            self.ready -= -change - _cancel(self.pipeline, -change)
+        self.starting = wanted - self.ready
+        self.cost += wanted
+        self.unserved += max(0.0, now - self.ready)
 
 
 def simulate_panel(panel: Panel, load: Floats, cold_steps: int, limits: Limits | None = None) -> list[Outcome]:
