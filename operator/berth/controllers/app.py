@@ -85,7 +85,7 @@ class App:
         self.jobs = TrainingJobs(
             client, self.observer, self.scheduler, self.writer, self.judge, self.recorder, metrics, self.queue, settings
         )
-        self.pools = Pools(client, self.observer)
+        self.pools = Pools(client, self.observer, self.writer.budget)
         self.leading = False
         self.gauges = Gauges(
             metrics, self.observer, self.scheduler, self.queue, self.recorder, leading=lambda: self.leading

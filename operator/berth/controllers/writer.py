@@ -40,7 +40,10 @@ START_SECONDS: Final = 10.0
 
 
 class StatusWriter:
-    """Writes statuses of training jobs; the answers go back into the cache, so that the next look sees them."""
+    """Writes statuses of training jobs; the answers go back into the cache, so that the next look sees them.
+
+    ``budget`` is for moving figures of every object, of jobs and whatever else shows some.
+    """
 
     def __init__(
         self,
@@ -53,7 +56,7 @@ class StatusWriter:
     ) -> None:
         self._client, self._observer, self._queue = client, observer, queue
         self._wall = wall
-        self._budget = TokenBucket(MOVING_PER_SECOND, MOVING_BURST, clock)
+        self.budget = TokenBucket(MOVING_PER_SECOND, MOVING_BURST, clock)
         self._moved: dict[str, float] = {}
         self._refused: dict[str, float] = {}
 
@@ -104,7 +107,7 @@ class StatusWriter:
             await self._apply(view, body)
             return True
         wait = self._not_before(view, state, waits) - self._wall()
-        if wait > 0 or not self._budget.try_take():
+        if wait > 0 or not self.budget.try_take():
             self._queue.add_after(view.key, max(wait, 0.5))
             return False
         self._moved[view.uid] = self._wall()

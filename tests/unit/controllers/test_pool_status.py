@@ -1,4 +1,4 @@
-"""Statuses of AcceleratorPools: what the fleet holds, written on change, never twice within ten seconds."""
+"""Statuses of AcceleratorPools: what a pool is, soon after it changed; what moves, rarely and out of the budget."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from berth.api.acceleratorpool import AcceleratorPoolStatus
 from berth.cluster import kinds
 from berth.cluster.errors import Unavailable
-from berth.controllers.pools import WRITE_SECONDS, Pools
+from berth.controllers.pools import MOVING_SECONDS, WRITE_SECONDS, Pools
+from tests.builders.fleet import make_claim
 from tests.unit.controllers.harness import Operator, add_node, make_server
 
 SPEC = {
@@ -24,12 +25,22 @@ SPEC = {
 class Desk:
     """The writer of pool statuses, and a pool ``ib`` that has every node."""
 
-    def __init__(self) -> None:
-        self.server = make_server(nodes=2)
+    def __init__(self, nodes: int = 2) -> None:
+        self.server = make_server(nodes=nodes)
         self.server.put(kinds.ACCELERATOR_POOLS, {"metadata": {"name": "ib"}, "spec": SPEC})
+        self.restart()
+
+    def restart(self) -> None:
+        """Another process leads."""
         self.operator = Operator(self.server)
+        self.budget = self.operator.writer.budget
         client: Any = self.server
-        self.pools = Pools(client, self.operator.observer, wall=self.server.now, monotonic=self.server.clock.now)
+        observer, clock = self.operator.observer, self.server.clock
+        self.pools = Pools(client, observer, self.budget, wall=self.server.now, monotonic=clock.now)
+
+    def hold(self, *nodes: str, devices: int = 8) -> None:
+        """Something holds devices of each of ``nodes``."""
+        self.operator.fleet.claim(make_claim(f"on {node}", node, devices) for node in nodes)
 
     async def consider(self) -> bool:
         self.operator.see()
@@ -76,6 +87,72 @@ async def test_room_that_a_gang_holds_is_not_free(phase: str) -> None:
     assert await desk.consider()
     assert desk.status()["free"] == 0
     assert desk.status()["usedBy"]["Training"] == 16
+
+
+NODES = [f"n{number}" for number in range(20)]
+
+
+@pytest.mark.parametrize(("more", "written"), [(0, False), (1, False), (2, True)])
+async def test_moving_numbers_are_written_once_a_minute_and_only_when_they_moved_by_more_than_a_tenth(
+    more: int, written: bool
+) -> None:
+    desk = Desk(nodes=20)
+    desk.hold(*NODES[:10])
+    assert await desk.consider()
+    desk.hold(*NODES[: 10 + more])
+    await desk.server.clock.advance(MOVING_SECONDS - 1)
+    assert not await desk.consider()
+    await desk.server.clock.advance(1)
+    assert await desk.consider() is written
+    await desk.server.clock.advance(10 * MOVING_SECONDS)
+    assert not await desk.consider()
+
+
+async def test_the_last_free_device_gone_is_a_move_however_few_there_were() -> None:
+    desk = Desk(nodes=20)
+    desk.hold(*NODES[:19])
+    desk.hold("n19", devices=7)
+    await desk.consider()
+    assert desk.status()["free"] == 1
+    desk.hold("n19", devices=8)
+    await desk.server.clock.advance(MOVING_SECONDS)
+    assert await desk.consider()
+    assert desk.status()["free"] == 0
+
+
+async def test_pools_share_the_budget_of_moving_figures_but_transitions_do_not_wait_for_it() -> None:
+    desk = Desk(nodes=2)
+    await desk.consider()
+    await desk.server.clock.advance(MOVING_SECONDS)
+    while desk.budget.try_take():
+        pass
+    desk.hold("n0")
+    assert not await desk.consider()
+    add_node(desk.server, "n9")
+    assert await desk.consider()
+    assert (desk.status()["nodes"], desk.status()["free"]) == (3, 16)
+
+
+async def test_a_new_leader_takes_moving_numbers_for_just_written() -> None:
+    desk = Desk(nodes=2)
+    await desk.consider()
+    await desk.server.clock.advance(10 * MOVING_SECONDS)
+    desk.restart()
+    desk.hold("n0")
+    assert not await desk.consider()
+    await desk.server.clock.advance(MOVING_SECONDS)
+    assert await desk.consider()
+
+
+async def test_a_status_that_somebody_scribbled_on_is_put_right() -> None:
+    desk = Desk(nodes=2)
+    await desk.consider()
+    desk.server.objects["acceleratorpools", "", "ib"]["status"]["fragmentation"] = "a lot"
+    desk.server.put(kinds.ACCELERATOR_POOLS, desk.server.objects["acceleratorpools", "", "ib"] | {})
+    await desk.server.clock.advance(MOVING_SECONDS)
+    add_node(desk.server, "n9")
+    assert await desk.consider()
+    assert desk.status()["fragmentation"] == "0%"
 
 
 async def test_a_write_that_failed_is_tried_again() -> None:
