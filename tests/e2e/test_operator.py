@@ -90,16 +90,18 @@ def test_pools_report_what_they_hold(jobs: Jobs, berth: Berth) -> None:
     selector = {"matchLabels": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}}
     body = {"metadata": {"name": "mine"}, "spec": {"nodeSelector": selector, "accelerator": "H100"}}
     head = {"apiVersion": "berth.dev/v1alpha1", "kind": "AcceleratorPool"}
+    jobs.submit("earlier", 1)
+    jobs.expect_phase("earlier", "Running")
     berth.api.post(pools, head | body)
     try:
-        jobs.submit("user", 1)
-        jobs.expect_phase("user", "Running")
-        assert jobs.status("user")["placement"]["pool"] == "mine"
         assert wait_until(lambda: _pool(berth, "mine").get("usedBy", {}).get("Training") == 8, 30)
         status = _pool(berth, "mine")
         assert (status["nodes"], status["accelerators"], status["free"]) == (4, 32, 24)
         ready = next(entry for entry in status["conditions"] if entry["type"] == "Ready")
         assert (ready["status"], ready["reason"]) == ("True", "NodesMatched")
+        jobs.submit("user", 1)
+        jobs.expect_phase("user", "Running")
+        assert jobs.status("user")["placement"]["pool"] == "mine"
         berth.api.post(pools, head | {"metadata": {"name": "younger"}, "spec": body["spec"]})
         assert wait_until(lambda: "NodesShared" in str(_pool(berth, "younger")), 30)
     finally:
