@@ -109,6 +109,11 @@ INFERENCE_SERVICES: Final = Kind(GROUP, VERSION, "inferenceservices", "Inference
 ACCELERATOR_POOLS: Final = Kind(GROUP, VERSION, "acceleratorpools", "AcceleratorPool", False, wire.AcceleratorPool)
 PRIORITY_CLASSES: Final = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, wire.PriorityClass)
 POD_GROUPS: Final = Kind("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", True, wire.PodGroup)
+DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", True, wire.Deployment)
+DISRUPTION_BUDGETS: Final = Kind(
+    "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, wire.PodDisruptionBudget
+)
+HTTP_ROUTES: Final = Kind("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute", True, wire.HttpRoute)
 LEASES: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, bookkeeping.Lease)
 EVENTS: Final = Kind("events.k8s.io", "v1", "events", "Event", True, bookkeeping.Event)
 CRDS: Final = Kind(

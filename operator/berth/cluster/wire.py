@@ -359,6 +359,40 @@ class Service(Document, frozen=True):
     """``core/v1`` Service: whether it is there, and whose."""
 
 
+class DeploymentSpec(Wire, frozen=True):
+    """How many replicas are asked for, and whether a new template is held back."""
+
+    replicas: int = 1
+    paused: bool = False
+
+
+class DeploymentStatus(Wire, frozen=True):
+    """How far a Deployment is; ``updated_replicas`` have the newest template."""
+
+    observed_generation: int = 0
+    replicas: int = 0
+    updated_replicas: int = 0
+    ready_replicas: int = 0
+    unavailable_replicas: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class Deployment(Wire, frozen=True):
+    """``apps/v1`` Deployment."""
+
+    metadata: Meta = NO_META
+    spec: DeploymentSpec = DeploymentSpec()
+    status: DeploymentStatus = DeploymentStatus()
+
+
+class PodDisruptionBudget(Document, frozen=True):
+    """``policy/v1`` PodDisruptionBudget: whether it is there, and whose."""
+
+
+class HttpRoute(Document, frozen=True):
+    """``gateway.networking.k8s.io/v1`` HTTPRoute: whether it is there, and whose."""
+
+
 class PodGroup(Document, frozen=True):
     """``scheduling.k8s.io`` PodGroup: whether it is there, and whose."""
 
