@@ -28,11 +28,14 @@ from berth.catalogue.records import (
     StorageKind,
     Work,
 )
+from berth.catalogue.serving import UNKNOWN_COMPUTE
+from berth.catalogue.serving_load import SECTIONS as SERVING
+from berth.catalogue.serving_load import read_compute, read_serving
 from berth.values import ConfigProblem, Role
 
 E = TypeVar("E")
-FILES: Final = ("accelerators.yaml", "fabrics.yaml", "storage.yaml", "labels.yaml")
-SECTIONS: Final = ("accelerators", "fabrics", "storage", "redundancy", "labels")
+FILES: Final = ("accelerators.yaml", "fabrics.yaml", "storage.yaml", "labels.yaml", "engines.yaml", "inference.yaml")
+SECTIONS: Final = ("accelerators", "fabrics", "storage", "redundancy", "labels", *SERVING)
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
 
 
@@ -69,6 +72,7 @@ def build(documents: Sequence[Located]) -> Catalogue:
         storage=_each(sections["storage"], _storage),
         redundancy=_each(sections["redundancy"], _redundancy),
         labels=read_labels(sections["labels"]),
+        serving=read_serving(sections),
     )
     _check_references(catalogue, sections)
     return catalogue
@@ -103,7 +107,7 @@ def _each(section: Located, read: Callable[[str, Located], E]) -> Mapping[str, E
 _ACCELERATOR: Final = (
     "resource", "memory", "memoryType", "memoryBandwidth", "linkBandwidth", "devicesPerDomain", "runtime",
     "listPriceUsd", "usdPerHour", "usdPerMillionTokens", "pricePerformance", "maxModel", "parametersBelow",
-    "hostMemory", "optIn", "compiled", "products", "notes",
+    "hostMemory", "optIn", "compiled", "compute", "products", "notes",
 )  # fmt: skip
 
 
@@ -146,6 +150,7 @@ def _accelerator(name: str, value: Located) -> Accelerator:
         usd_per_million_tokens=_optional(fields, "usdPerMillionTokens", Located.money),
         price_performance=relative["factor"].money() if relative else None,
         price_performance_of=relative["of"].text() if relative else "",
+        compute=read_compute(fields["compute"]) if "compute" in fields else UNKNOWN_COMPUTE,
         notes=_text(fields, "notes"),
     )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from berth.catalogue.load import load
-from berth.catalogue.records import Accelerator, Catalogue, FabricKind, LabelTable, Storage
+from berth.catalogue.records import Accelerator, Catalogue, ChoiceRule, FabricKind, LabelTable, Storage
 
 _BLOCK: Final = "<!-- {0} -->\n{1}\n<!-- end -->"
 
@@ -28,6 +28,7 @@ def accelerators(catalogue: Catalogue) -> str:
         "Memory",
         "Bandwidth",
         "Links",
+        "Compute",
         "Discovered as",
         "To buy",
         "An hour",
@@ -50,6 +51,7 @@ def _accelerator(entry: Accelerator) -> Sequence[str]:
         "the node's" if entry.host_memory else f"{_size(entry.memory_bytes)} {entry.memory_type}".strip(),
         _rate(entry.memory_bandwidth),
         f"{entry.link_gbytes_per_second} GB/s" if entry.link_gbytes_per_second else "",
+        " / ".join(f"{flops / 10**12:g}" for flops in (entry.compute.bf16, entry.compute.fp8) if flops),
         ", ".join(entry.pool_roles),
         _usd(entry.list_price_usd),
         _usd(entry.usd_per_hour),
@@ -107,11 +109,71 @@ def levels(catalogue: Catalogue) -> str:
     ))  # fmt: skip
 
 
+def engines(catalogue: Catalogue) -> str:
+    """Each engine with the images it has and the paths it answers on."""
+    head = ("Name", "Images for", "Port", "Metrics", "Loaded", "Demand read as")
+    return _table(head, (
+        (
+            f"`{entry.name}`",
+            ", ".join(entry.images),
+            str(entry.port),
+            f"`:{entry.metrics_port}{entry.metrics_path}`",
+            f"`{entry.ready}`",
+            entry.preset,
+        )
+        for entry in catalogue.serving.engines.values()
+    ))  # fmt: skip
+
+
+def reclaims(catalogue: Catalogue) -> str:
+    """By what a node shows that it goes."""
+    return _table(("Signal", "On the node", "Means", "Seconds for pods", "On spot"), (
+        (
+            entry.name,
+            f"taint `{entry.taint}`" if entry.taint else f"condition `{entry.condition}`",
+            entry.means,
+            _seconds(entry.seconds(spot=False)),
+            _seconds(entry.seconds(spot=True)),
+        )
+        for entry in catalogue.serving.reclaims
+    ))  # fmt: skip
+
+
+def _seconds(amount: int | None) -> str:
+    return "" if amount is None else str(amount)
+
+
+def rules(catalogue: Catalogue) -> str:
+    """The rules of choice, in words."""
+    return _table(("Rule", "When the service is", "and the accelerator is", "then it"), (
+        (rule.name, _service_conditions(rule), _accelerator_conditions(rule), _verdict(rule))
+        for rule in catalogue.serving.rules
+    ))  # fmt: skip
+
+
+def _service_conditions(rule: ChoiceRule) -> str:
+    wanted = [rule.modes, rule.objectives, *rule.traits.values()]
+    return ", ".join(" or ".join(words) for words in wanted if words) or "any"
+
+
+def _accelerator_conditions(rule: ChoiceRule) -> str:
+    compiled = () if rule.compiled is None else ("compiled for" if rule.compiled else "not compiled for",)
+    roles = tuple(f"for {role}" for role in rule.pool_roles)
+    return ", ".join(" or ".join(words) for words in (compiled, roles, rule.maturities) if words) or "any"
+
+
+def _verdict(rule: ChoiceRule) -> str:
+    return f"is out: {rule.reason}" if rule.rank is None else f"has rank {rule.rank:+d}: {rule.reason}"
+
+
 TABLES: Final[dict[str, Callable[[Catalogue], str]]] = {
     "accelerators": accelerators,
     "fabrics": fabrics,
     "storage": storage,
     "levels": levels,
+    "engines": engines,
+    "reclaims": reclaims,
+    "rules": rules,
 }
 
 

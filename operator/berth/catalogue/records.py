@@ -24,12 +24,26 @@ from berth.catalogue.matching import (
     SharingLabel,
     TopologyLabel,
 )
+from berth.catalogue.serving import (
+    UNKNOWN_COMPUTE,
+    ChoiceRule,
+    Compute,
+    Engine,
+    Maturity,
+    ReclaimSignal,
+    Serving,
+    SpotPrior,
+    StartPhase,
+)
 from berth.values import Role
 
 __all__ = [
     "Accelerator",
     "CapacityLabel",
     "Catalogue",
+    "ChoiceRule",
+    "Compute",
+    "Engine",
     "FabricEvidence",
     "FabricFacts",
     "FabricKind",
@@ -37,16 +51,20 @@ __all__ = [
     "LabelTable",
     "LevelRole",
     "LevelSet",
+    "Maturity",
     "RdmaResource",
+    "ReclaimSignal",
     "Redundancy",
+    "Serving",
     "SharingLabel",
     "SpeedClass",
+    "SpotPrior",
+    "StartPhase",
     "Storage",
     "TopologyLabel",
 ]
 
 Work = Literal["Training", "FineTuning", "Inference"]
-Maturity = Literal["GenerallyAvailable", "Early", "Emerging", "Legacy"]
 StorageKind = Literal["FileSystem", "ObjectStore", "Cache", "BlockDevice", "Tier", "SharedMemoryStore"]
 DeviceCount = Literal["PerRail", "PerPod"]
 
@@ -90,6 +108,7 @@ class Accelerator:
     usd_per_million_tokens: Decimal | None = None
     price_performance: Decimal | None = None
     price_performance_of: str = ""
+    compute: Compute = UNKNOWN_COMPUTE
     notes: str = ""
 
 
@@ -215,6 +234,7 @@ class Catalogue:
     storage: Mapping[str, Storage]
     redundancy: Mapping[str, Redundancy]
     labels: LabelTable
+    serving: Serving
     _products: Mapping[str, tuple[tuple[LabelMatch, Accelerator], ...]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from berth.catalogue.load import load
+from berth.catalogue.load import SECTIONS, load
 from berth.catalogue.overlay import LiveCatalogue, OverlayFiles
 from berth.values import ConfigProblem
 
@@ -180,7 +180,7 @@ PIECES = st.recursive(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(["accelerators", "fabrics", "storage", "redundancy", "labels"]), PIECES)
+@given(st.sampled_from(SECTIONS), PIECES)
 def test_whatever_an_overlay_says_it_loads_or_is_refused_with_its_place(section: str, value: str):
     found = None
     try:
