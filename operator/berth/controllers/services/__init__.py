@@ -1,0 +1,1 @@
+"""InferenceServices: read the caches, decide in the one loop, carry out per service."""

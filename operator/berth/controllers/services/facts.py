@@ -1,0 +1,64 @@
+"""Pods and Deployments of services become plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from berth.api.names import LABEL_SERVICE_NAME, LABEL_VARIANT
+from berth.cluster import wire
+from berth.inference.room import ZONE_LABEL
+from berth.inference.service import Replica
+
+CRASHES: Final = 3
+"""A variant whose pods have ended so often without any ever being ready gets no more of them."""
+
+Leaving = Callable[[wire.Pod, wire.Node | None], float | None]
+"""When a pod is about to be taken away with its node, in unix seconds; None while nothing says so."""
+
+
+def service_key(pod: wire.Pod) -> tuple[str, str] | None:
+    """(namespace, service) of a replica; None for every other pod."""
+    name = pod.metadata.labels.get(LABEL_SERVICE_NAME)
+    owner = pod.metadata.controller()
+    return (pod.metadata.namespace, name) if name and owner is not None and owner.kind == "ReplicaSet" else None
+
+
+def replica(pod: wire.Pod, node: wire.Node | None, leaving: Leaving, in_flight: float | None = None) -> Replica:
+    """One live pod as the plan sees it."""
+    ready = wire.condition(pod.status.conditions, "Ready")
+    is_ready = ready is not None and ready.status == "True"
+    since = ready.last_transition_time if ready is not None else None
+    started = any(status.started for status in pod.status.container_statuses)
+    return Replica(
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        variant=pod.metadata.labels.get(LABEL_VARIANT, ""),
+        created=pod.metadata.created,
+        node=pod.spec.node_name,
+        zone=node.metadata.labels.get(ZONE_LABEL, "") if node is not None else "",
+        ready=is_ready,
+        ever_ready=is_ready or started,
+        ready_since=since.timestamp() if is_ready and since is not None else None,
+        in_flight=in_flight,
+        terminating=pod.metadata.deleting,
+        leaving_at=leaving(pod, node),
+    )
+
+
+def start_seconds(pod: wire.Pod) -> float | None:
+    """From creation to the first readiness; None before it, or where a restart has blurred it."""
+    ready = wire.condition(pod.status.conditions, "Ready")
+    if ready is None or ready.status != "True" or ready.last_transition_time is None:
+        return None
+    if any(status.restart_count for status in pod.status.container_statuses):
+        return None
+    return ready.last_transition_time.timestamp() - pod.metadata.created
+
+
+def crashes(pod: wire.Pod) -> int:
+    """How often its server has ended without the pod being ready now."""
+    ready = wire.condition(pod.status.conditions, "Ready")
+    if ready is not None and ready.status == "True":
+        return 0
+    return sum(status.restart_count for status in pod.status.container_statuses) + (pod.status.phase == "Failed")

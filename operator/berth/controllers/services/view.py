@@ -1,0 +1,55 @@
+"""One InferenceService as it is known here, and what is remembered between looks.
+
+Everything in it can be read again: the spec and status from the API server, demand from its sources. What is lost with
+the process are clocks that only delay, such as how long demand has been lower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from berth.api.inferenceservice import InferenceServiceSpec
+from berth.cluster import wire
+from berth.inference.coldstart import ColdStarts
+from berth.inference.service import Memory, Plan, Rules
+from berth.values import Resources
+
+ServiceKey = tuple[str, str]
+"""(namespace, name)."""
+
+
+@dataclass(slots=True)
+class ServiceView:
+    """A service, read once per version. ``problem``: reason and sentence of why the spec cannot be carried out."""
+
+    object: wire.InferenceService
+    spec: InferenceServiceSpec | None = None
+    rules: Rules = field(default_factory=Rules)
+    problem: tuple[str, str] | None = None
+    persisted: Mapping[str, Any] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
+    starts: ColdStarts = field(default_factory=ColdStarts)
+    startup_seconds: int = 0
+    plan: Plan | None = None
+    reserved: set[str] = field(default_factory=set)
+    needs: dict[str, Resources] = field(default_factory=dict)  # what one pod of each variant asks for
+    waiting_since: dict[str, float] = field(default_factory=dict)  # variant -> since when replicas are not bound
+    seen_starts: set[str] = field(default_factory=set)  # pods whose start has been learned
+    restored: bool = False
+
+    @property
+    def key(self) -> ServiceKey:
+        """(namespace, name)."""
+        return self.object.metadata.key
+
+    @property
+    def uid(self) -> str:
+        """Identity."""
+        return self.object.metadata.uid
+
+    @property
+    def name(self) -> str:
+        """``namespace/name``, for people."""
+        return "/".join(self.key)
