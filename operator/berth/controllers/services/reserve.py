@@ -1,0 +1,89 @@
+"""Room for replicas that are asked for and not bound yet.
+
+A Deployment's pods come one by one and the scheduler binds them, so between the decision and the binding somebody else
+could take the devices. For that time their room is claimed on nodes chosen here: by count, from what is asked for and
+what is bound, so that nothing has to be remembered. A claim ends when its pod is bound or after a time limit: then the
+scheduler had its reasons, and the variant counts as full for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from berth.controllers.services.view import ServiceView
+from berth.fleet.fleet import Fleet
+from berth.fleet.records import Claim
+from berth.inference.records import Variant
+from berth.inference.room import choose, fits, open_rows
+from berth.values import Resources, Toleration
+
+RESERVE_SECONDS: Final = 300.0
+"""Longer than a scheduler with a full queue takes; shorter than anybody waits for devices that stand empty."""
+REFUSED_SECONDS: Final = 300.0
+"""How long a variant whose replicas were not bound in time is offered no more of them."""
+
+
+def reservation_key(uid: str, variant: str, number: int) -> str:
+    """The claim of the ``number``-th replica of ``variant`` that is not bound yet."""
+    return f"{uid}/{variant}/{number}"
+
+
+class Reservations:
+    """Keeps the claims of services that are not bound yet in step with what is asked for."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._refused: dict[tuple[str, str], float] = {}
+
+    def release(self, view: ServiceView) -> None:
+        """Hold nothing more for ``view``."""
+        self._fleet.release(view.reserved)
+        view.reserved = set()
+
+    def refused(self, view: ServiceView, variant: str, now: float) -> bool:
+        """Whether the scheduler did not bind this variant's last replicas in time."""
+        until = self._refused.get((view.uid, variant))
+        return until is not None and now < until
+
+    def hold(
+        self,
+        view: ServiceView,
+        variants: Mapping[str, Variant],
+        wanted: Mapping[str, int],
+        bound: Mapping[str, int],
+        tolerations: Iterable[Toleration],
+        now: float,
+    ) -> None:
+        """Claim room for every replica in ``wanted`` that is not among ``bound``, as far as there is room."""
+        self.release(view)
+        allowed = tuple(tolerations)
+        for name, count in wanted.items():
+            missing = count - bound.get(name, 0)
+            if missing <= 0 or name not in variants:
+                view.waiting_since.pop(name, None)
+                continue
+            since = view.waiting_since.setdefault(name, now)
+            if now - since > RESERVE_SECONDS:
+                self._refused[(view.uid, name)] = now + REFUSED_SECONDS
+                continue
+            self._claim(view, variants[name], missing, view.needs.get(name), allowed)
+
+    def _claim(
+        self,
+        view: ServiceView,
+        variant: Variant,
+        missing: int,
+        needs: Resources | None,
+        allowed: tuple[Toleration, ...],
+    ) -> None:
+        pool = self._fleet.pools.get(variant.pool)
+        if pool is None or needs is None:
+            return
+        rows = open_rows(pool, self._fleet.catalogue.labels, variant.capacity_type, variant.zone, allowed)
+        nodes = choose(pool, fits(pool, rows, needs), variant.devices, missing)
+        keys = [reservation_key(view.uid, variant.name, number) for number in range(len(nodes))]
+        self._fleet.claim(
+            Claim(key, node, needs, view.name, "Inference") for key, node in zip(keys, nodes, strict=True)
+        )
+        view.reserved.update(keys)
