@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Coroutine
 from contextlib import aclosing
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from berth.cluster import wire
 from berth.cluster.client import PAGE, SILENCE_SECONDS, ApiClient
@@ -65,7 +66,8 @@ class Cache(Store[T], Generic[T]):
         self._alive = self._clock.now()
         self._backoff = _FIRST_BACKOFF
         self._turn: asyncio.Task[None] | None = None
-        self._listed = asyncio.Event()  # a list that began after the last refresh was asked for is complete
+        self._asked = self._answered = 0  # refreshes, and the last of them that a list answers which began after it
+        self._listed = asyncio.Event()  # set and replaced at the end of every list
         self._resume = ""  # the version to watch from; empty: list first
 
     def staleness(self, now: float | None = None) -> float:
@@ -76,37 +78,49 @@ class Cache(Store[T], Generic[T]):
         """Keep the cache current until cancelled."""
         while True:
             began = self._clock.now()
-            self._turn = asyncio.create_task(self._list_and_watch())
-            try:
-                await asyncio.wait({self._turn})
-            except asyncio.CancelledError:
-                self._turn.cancel()
-                await asyncio.wait({self._turn})
-                raise
-            if self._turn.cancelled():
+            turn = await self._spend(self._list_and_watch())
+            if turn.cancelled():
                 continue  # refresh wants a new list
-            problem = self._turn.exception()
+            problem = turn.exception()
             if isinstance(problem, ClusterError):
-                await self._recover(problem, began)
+                await self._spend(self._clock.sleep(self._wait_after(problem, began)))
             elif problem is not None:
                 raise problem
             elif self._clock.now() - began < 1.0:
-                await self._pause()
+                await self._spend(self._clock.sleep(self._wait()))
 
     async def refresh(self) -> None:
         """Return when the cache shows at least what the server holds at the time of this call.
 
         It asks for a new list and waits for it, through errors if need be: how far a watch lags behind cannot be
-        known, least of all of one whose connection died in silence. Call it before the first decision as leader.
+        known, least of all of one whose connection died in silence. Call it before the first decision as leader,
+        and set a limit of your own.
         """
-        self._listed.clear()
-        self._resume = ""
+        self._asked += 1
+        wanted = self._asked
         if self._turn is not None:
-            self._turn.cancel()
-        await self._listed.wait()
+            self._turn.cancel()  # a watch, or the wait after an error
+        while self._answered < wanted:
+            await self._listed.wait()
+
+    async def _spend(self, turn: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """See ``turn`` through to its end, as a task of its own that a refresh may cut short."""
+        task = self._turn = asyncio.create_task(turn)
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait({task})
+            raise
+        return task
+
+    @property
+    def _due(self) -> bool:
+        """Whether a refresh waits for a list that has not begun."""
+        return self._answered < self._asked
 
     async def _list_and_watch(self) -> None:
-        if not self._resume:
+        if self._due or not self._resume:
             await self._list()
         try:
             await self._watch()
@@ -122,7 +136,7 @@ class Cache(Store[T], Generic[T]):
 
     async def _read_pages(self, limit: int) -> None:
         seen: set[str] = set()
-        version = ""
+        version, asked = "", self._asked
         pages = self._client.pages(
             self.kind,
             self.namespace,
@@ -144,7 +158,9 @@ class Cache(Store[T], Generic[T]):
         self._resume = version
         self.relists += 1
         self.synced.set()
+        self._answered = asked
         self._listed.set()
+        self._listed = asyncio.Event()
 
     async def _watch(self) -> None:
         events = self._client.watch(
@@ -160,6 +176,8 @@ class Cache(Store[T], Generic[T]):
         async with aclosing(events):
             async for event in events:
                 self._take(event)
+                if self._due:
+                    return  # a refresh whose cancellation was swallowed on its way here
 
     def _take(self, event: WatchEvent[T]) -> None:
         version = event.object.metadata.version
@@ -185,7 +203,8 @@ class Cache(Store[T], Generic[T]):
             self.remove(known)
         self.version = 0
 
-    async def _recover(self, problem: ClusterError, began: float) -> None:
+    def _wait_after(self, problem: ClusterError, began: float) -> float:
+        """Take note of what ended a turn that ``began`` then; seconds to wait before the next."""
         level = (
             logging.INFO if isinstance(problem, Expired) or type(problem) is type(self.last_error) else logging.WARNING
         )
@@ -193,9 +212,10 @@ class Cache(Store[T], Generic[T]):
         self.last_error = problem
         if self._clock.now() - began >= _SETTLED:
             self._backoff = _FIRST_BACKOFF
-        await self._pause(problem.retry_after or 0.0 if isinstance(problem, ApiError) else 0.0)
+        return max(self._wait(), problem.retry_after or 0.0 if isinstance(problem, ApiError) else 0.0)
 
-    async def _pause(self, at_least: float = 0.0) -> None:
+    def _wait(self) -> float:
+        """The next back-off, jittered."""
         jittered = self._backoff * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
-        await self._clock.sleep(max(jittered, at_least))
+        return jittered

@@ -12,7 +12,7 @@ import pytest
 from berth.cluster.errors import Expired, Forbidden, TooManyRequests, Unavailable, Unreachable
 from berth.cluster.kinds import PODS
 from tests.unit.cluster.caches import changes_of, expect_names, names, pod, watching
-from tests.unit.cluster.fakes import ApiServer, FakeClock, eventually, failure
+from tests.unit.cluster.fakes import ApiServer, FakeClock, eventually, failure, settle
 
 
 async def test_a_list_in_pages_and_then_changes(pods: ApiServer):
@@ -163,6 +163,41 @@ async def test_a_refresh_waits_for_the_server(pods: ApiServer):
         assert not refresh.done()
         pods.refuse = None
         await refresh
+
+
+async def test_a_refresh_does_not_wait_out_the_back_off_of_an_error_that_is_over(pods: ApiServer, clock: FakeClock):
+    pods.refuse = failure(503, "ServiceUnavailable", Retry_After="900")
+    async with watching(pods, clock) as cache:
+        await eventually(lambda: clock.slept)
+        pods.refuse = None
+        async with asyncio.timeout(5):
+            await cache.refresh()
+        assert clock.slept == [900.0]
+
+
+async def test_a_refresh_whose_cancellation_is_swallowed_is_answered_at_the_next_event(pods: ApiServer):
+    async with watching(pods) as cache:
+        await eventually(lambda: pods.streams)
+        cache._turn = None  # nothing that a cancellation could reach
+        refresh = asyncio.create_task(cache.refresh())
+        await settle()
+        assert not refresh.done()
+        pods.bookmark()
+        async with asyncio.timeout(5):
+            await refresh
+        assert len(pods.lists()) == 2
+
+
+async def test_only_a_list_that_began_after_the_call_answers_a_refresh(pods: ApiServer):
+    async with watching(pods) as cache:
+        await cache.synced.wait()
+        lists = len(pods.lists())
+        first, second = asyncio.create_task(cache.refresh()), asyncio.create_task(cache.refresh())
+        await asyncio.gather(first, second)
+        pods.add("late")
+        await cache.refresh()
+        assert names(cache) == {"late"}
+        assert len(pods.lists()) >= lists + 2
 
 
 @pytest.mark.parametrize(
