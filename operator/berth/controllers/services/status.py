@@ -1,0 +1,257 @@
+"""A service's status: written from the plan, and what of it is read back after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from berth.api.common import rfc3339, shorten, unix_seconds
+from berth.api.names import API_VERSION, INFERENCE_SERVICE, LABEL_SERVICE_NAME
+from berth.inference.coldstart import ColdStarts
+from berth.inference.records import Variant
+from berth.inference.service import DECISIONS_KEPT, Decision, Memory, Plan, Replica, Verdict
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Numbers that people read in status; live ones are metrics. None: not known. Work and seconds."""
+
+    state: str
+    current: float | None
+    forecast: float | None
+    horizon_seconds: float
+    quantile: float
+    as_of: float
+    method: str = ""
+    wape: float | None = None
+    persistence_wape: float | None = None
+    p50_seconds: float = 0.0
+    p90_seconds: float = 0.0
+    cached_p90_seconds: float = 0.0
+    usd_per_million_tokens: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What a restart must not lose: the start-up budget in force, starts seen, the forecaster's compact record."""
+
+    startup_seconds: int = 0
+    cold_starts: Sequence[Mapping[str, Any]] = ()
+    forecast: str = ""
+
+
+def restore(status: Mapping[str, Any]) -> tuple[Memory, ColdStarts, Learned]:
+    """What ``status`` remembers. Clocks that only delay begin anew."""
+    decisions = tuple(_decision(entry) for entry in status.get("decisions") or ())
+    last_up = next((entry.time for entry in decisions if entry.after > entry.before), None)
+    last_down = next((entry.time for entry in decisions if entry.after < entry.before), None)
+    unknown = next(
+        (
+            unix_seconds(entry["lastTransitionTime"])
+            for entry in status.get("conditions") or ()
+            if entry["type"] == "MetricsAvailable" and entry["status"] == "False"
+        ),
+        None,
+    )
+    memory = Memory(decisions[:DECISIONS_KEPT], unknown_since=unknown, last_up=last_up, last_down=last_down)
+    known = status.get("learned") or {}
+    learned = Learned(
+        known.get("startupSeconds") or 0, tuple(known.get("coldStarts") or ()), known.get("forecast") or ""
+    )
+    return memory, ColdStarts.restore(learned.cold_starts), learned
+
+
+def _decision(entry: Mapping[str, Any]) -> Decision:
+    possible = entry.get("nextPossibleTime")
+    return Decision(
+        time=unix_seconds(entry["time"]),
+        before=entry["fromReplicas"],
+        after=entry["toReplicas"],
+        reason=entry.get("reason") or "",
+        message=entry.get("message") or "",
+        bound_by=entry.get("boundBy") or "",
+        next_possible=unix_seconds(possible) if possible else None,
+    )
+
+
+def body(
+    plan: Plan,
+    generation: int,
+    name: str,
+    variants: Mapping[str, Variant],
+    replicas: Sequence[Replica],
+    figures: Figures | None,
+    learned: Learned,
+    before: Mapping[str, Any],
+    extra: Mapping[str, Verdict],
+    now: float,
+) -> Json:
+    """The whole status. ``before`` is what is written: conditions keep their time of change from it."""
+    alive = [replica for replica in replicas if not replica.terminating]
+    status: Json = {
+        "observedGeneration": generation,
+        "phase": str(plan.phase),
+        "message": shorten(plan.message),
+        "conditions": conditions({**plan.conditions, **extra}, before, generation, now),
+        "replicas": len(alive),
+        "readyReplicas": sum(replica.ready for replica in alive),
+        "selector": f"{LABEL_SERVICE_NAME}={name}",
+        "variants": [_variant(key, count, variants.get(key), alive) for key, count in sorted(plan.counts.items())],
+        "decisions": [_decision_body(decision) for decision in plan.memory.decisions],
+        "cost": {
+            "usdPerHour": f"{plan.usd_per_hour:.2f}",
+            "onDemandOnlyUsdPerHour": f"{plan.on_demand_only_usd_per_hour:.2f}",
+        },
+        "learned": _learned(learned),
+    }
+    if figures is not None:
+        status |= _figures(figures)
+        if figures.usd_per_million_tokens is not None:
+            status["cost"]["usdPerMillionTokens"] = f"{figures.usd_per_million_tokens:.2f}"
+    return {key: value for key, value in status.items() if value not in (None, {})}
+
+
+def rejected(reason: str, message: str, generation: int, before: Mapping[str, Any], now: float) -> Json:
+    """The status of a service whose spec cannot be carried out; what it runs on is left as it is."""
+    kept = {key: before[key] for key in ("variants", "replicas", "readyReplicas", "selector", "decisions", "learned",
+                                         "cost", "demand", "forecast", "coldStart") if key in before}  # fmt: skip
+    verdicts = {"Accepted": Verdict(False, reason, message)}
+    return {
+        **kept,
+        "observedGeneration": generation,
+        "phase": "Degraded" if before.get("replicas") else "Failed",
+        "message": shorten(message),
+        "conditions": conditions(verdicts, before, generation, now, keep=True),
+    }
+
+
+def conditions(
+    verdicts: Mapping[str, Verdict], before: Mapping[str, Any], generation: int, now: float, *, keep: bool = False
+) -> list[Json]:
+    """Conditions by type; the time of change moves only with the status. ``keep`` those not in ``verdicts``."""
+    known = {entry["type"]: entry for entry in before.get("conditions") or ()}
+    entries = dict(known) if keep else {}
+    for kind, verdict in verdicts.items():
+        status = {True: "True", False: "False", None: "Unknown"}[verdict.status]
+        old = known.get(kind)
+        since = old["lastTransitionTime"] if old is not None and old["status"] == status else rfc3339(now)
+        entries[kind] = {
+            "type": kind,
+            "status": status,
+            "reason": verdict.reason,
+            "message": shorten(verdict.message),
+            "lastTransitionTime": since,
+            "observedGeneration": generation,
+        }
+    return [entries[kind] for kind in sorted(entries)]
+
+
+def patch(name: str, uid: str, status: Json) -> Json:
+    """The server-side apply body."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": INFERENCE_SERVICE.kind,
+        "metadata": {"name": name, "uid": uid},
+        "status": status,
+    }
+
+
+def _variant(name: str, count: int, variant: Variant | None, replicas: Sequence[Replica]) -> Json:
+    ready = sum(replica.ready for replica in replicas if replica.variant == name)
+    entry: Json = {"name": name, "replicas": count, "readyReplicas": ready}
+    if variant is not None:
+        entry |= {
+            "accelerator": variant.accelerator,
+            "capacityType": variant.capacity_type,
+            "pool": variant.pool,
+            "usdPerHour": f"{variant.usd_per_hour:.2f}",
+        }
+        if variant.zone:
+            entry["zone"] = variant.zone
+    return entry
+
+
+def _decision_body(decision: Decision) -> Json:
+    entry: Json = {
+        "time": rfc3339(decision.time),
+        "fromReplicas": decision.before,
+        "toReplicas": decision.after,
+        "reason": decision.reason,
+        "message": shorten(decision.message),
+        "boundBy": decision.bound_by or None,
+        "nextPossibleTime": rfc3339(decision.next_possible) if decision.next_possible is not None else None,
+    }
+    return {key: value for key, value in entry.items() if value is not None}
+
+
+def _figures(figures: Figures) -> Json:
+    demand: Json = {
+        "state": figures.state,
+        "current": None if figures.current is None else f"{figures.current:.4g}",
+        "forecast": None if figures.forecast is None else f"{figures.forecast:.4g}",
+        "horizonSeconds": round(figures.horizon_seconds),
+        "percentile": round(100 * figures.quantile),
+        "asOf": rfc3339(figures.as_of),
+    }
+    forecast: Json = {
+        "method": figures.method or None,
+        "wape": None if figures.wape is None else f"{100 * figures.wape:.0f}%",
+        "persistenceWape": None if figures.persistence_wape is None else f"{100 * figures.persistence_wape:.0f}%",
+    }
+    cold: Json = {
+        "p50Seconds": round(figures.p50_seconds) or None,
+        "p90Seconds": round(figures.p90_seconds) or None,
+        "cachedP90Seconds": round(figures.cached_p90_seconds) or None,
+    }
+    parts = {"demand": demand, "forecast": forecast, "coldStart": cold}
+    return {name: {key: value for key, value in part.items() if value is not None} for name, part in parts.items()}
+
+
+def _learned(learned: Learned) -> Json:
+    entry: Json = {
+        "startupSeconds": learned.startup_seconds or None,
+        "coldStarts": [dict(start) for start in learned.cold_starts],
+        "forecast": learned.forecast or None,
+    }
+    return {key: value for key, value in entry.items() if value}
+
+
+MOVING: Final = ("message", "demand", "forecast", "coldStart", "cost", "learned", "readyReplicas", "replicas")
+"""Parts of a status that move by themselves."""
+
+
+def transition(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether a phase, a condition, a count or a decision is another one, so that it is written at once."""
+    return _outline(before) != _outline(after)
+
+
+def moved(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether some moving figure is another one by more than a tenth."""
+    if before.get("readyReplicas") != after.get("readyReplicas") or before.get("replicas") != after.get("replicas"):
+        return True
+    for part in ("demand", "forecast", "coldStart", "cost"):
+        old, new = before.get(part) or {}, after.get(part) or {}
+        if any(_differs(old.get(key), new.get(key)) for key in (old.keys() | new.keys()) - {"asOf"}):
+            return True
+    return (before.get("learned") or {}).get("coldStarts") != (after.get("learned") or {}).get("coldStarts")
+
+
+def _outline(status: Mapping[str, Any]) -> tuple[object, ...]:
+    stated = tuple(
+        (entry["type"], entry["status"], entry["reason"])
+        for entry in sorted(status.get("conditions") or (), key=lambda entry: str(entry["type"]))
+    )
+    variants = tuple(sorted((entry["name"], entry.get("replicas")) for entry in status.get("variants") or ()))
+    latest = [entry["time"] for entry in status.get("decisions") or ()][:1]
+    return (status.get("observedGeneration"), status.get("phase"), stated, variants, tuple(latest))
+
+
+def _differs(old: object, new: object) -> bool:
+    try:
+        first, second = float(str(old).rstrip("%")), float(str(new).rstrip("%"))
+    except ValueError:
+        return old != new
+    return abs(first - second) > 0.1 * max(abs(first), abs(second), 1e-9)
