@@ -1,0 +1,199 @@
+"""The caches as services see them: a view per service, its Deployments, its pods."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from berth.api.common import ContractProblem
+from berth.api.inferenceservice import parse_spec
+from berth.api.names import LABEL_SERVICE_NAME, LABEL_VARIANT
+from berth.cluster import wire
+from berth.cluster.cache import Cache
+from berth.cluster.store import Index
+from berth.controllers.services.facts import crashes, replica, service_key, start_seconds
+from berth.controllers.services.status import restore
+from berth.controllers.services.view import ServiceKey, ServiceView
+from berth.inference.service import Replica, rules_of
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceCaches:
+    """The kinds that services need beside those of training."""
+
+    services: Cache[wire.InferenceService]
+    deployments: Cache[wire.Deployment]
+
+    def every(self) -> Iterator[Cache[Any]]:
+        """Both."""
+        yield from (self.services, self.deployments)
+
+
+class ServiceObserver:
+    """Keeps :attr:`views` in step with the caches; ``wake`` is called with the key of a service to be looked at."""
+
+    def __init__(
+        self,
+        caches: ServiceCaches,
+        pods: Cache[wire.Pod],
+        nodes: Cache[wire.Node],
+        *,
+        leaving: Callable[[wire.Pod, wire.Node | None], float | None],
+        wake: Callable[[ServiceKey], object],
+        gone: Callable[[ServiceView], object],
+    ) -> None:
+        self.caches = caches
+        self.views: dict[str, ServiceView] = {}
+        self._nodes, self._leaving, self._wake, self._gone = nodes, leaving, wake, gone
+        self._absorbing = False
+        self._pods: Index[wire.Pod] = pods.index(service_key)
+        self._deployments: Index[wire.Deployment] = caches.deployments.index(_owner_key)
+        caches.services.subscribe(self._on_service)
+        caches.deployments.subscribe(self._on_deployment)
+        pods.subscribe(self._on_pod)
+
+    def view(self, key: ServiceKey) -> ServiceView | None:
+        """The service of that name."""
+        known = self.caches.services.get(key[1], key[0])
+        return self.views.get(known.metadata.uid) if known is not None else None
+
+    def pods(self, view: ServiceView) -> list[wire.Pod]:
+        """Its pods that have not ended, terminating ones too."""
+        return [pod for pod in self._pods.get(view.key).values() if not pod.finished]
+
+    def replicas(self, view: ServiceView, in_flight: Mapping[str, float]) -> tuple[Replica, ...]:
+        """The same as the plan sees them; ``in_flight`` is the load by pod name, where it is known."""
+        return tuple(
+            replica(pod, self._nodes.get(pod.spec.node_name), self._leaving, in_flight.get(pod.metadata.name))
+            for pod in sorted(self.pods(view), key=lambda pod: pod.metadata.name)
+        )
+
+    def deployments(self, view: ServiceView) -> dict[str, wire.Deployment]:
+        """Its Deployments by variant, those being deleted left out."""
+        found = self._deployments.get(view.key).values()
+        return {
+            deployment.metadata.labels[LABEL_VARIANT]: deployment
+            for deployment in found
+            if not deployment.metadata.deleting and _owned(deployment.metadata, view.uid)
+        }
+
+    def wanted(self, view: ServiceView) -> dict[str, int]:
+        """Replicas that each Deployment asks for, as it is."""
+        return {name: deployment.spec.replicas for name, deployment in self.deployments(view).items()}
+
+    def bound(self, view: ServiceView) -> dict[str, int]:
+        """Pods that have a node, by variant; terminating ones count, for they hold their room."""
+        counts: dict[str, int] = {}
+        for pod in self.pods(view):
+            if pod.spec.node_name and not pod.metadata.deleting:
+                name = pod.metadata.labels.get(LABEL_VARIANT, "")
+                counts[name] = counts.get(name, 0) + 1
+        return counts
+
+    def crashing(self, view: ServiceView, most: int) -> frozenset[str]:
+        """Variants whose servers ended ``most`` times or more while none of their pods is or was ready."""
+        ended: dict[str, int] = {}
+        fine: set[str] = set()
+        for pod in self._pods.get(view.key).values():
+            name = pod.metadata.labels.get(LABEL_VARIANT, "")
+            count = crashes(pod)
+            ended[name] = ended.get(name, 0) + count
+            if not count and start_seconds(pod) is not None:
+                fine.add(name)
+        return frozenset(name for name, count in ended.items() if count >= most and name not in fine)
+
+    def absorb(self, answer: wire.InferenceService) -> None:
+        """Take in the answer to a write of our own, which needs no look because of it."""
+        self._absorbing = True
+        try:
+            self.caches.services.put(answer)
+        finally:
+            self._absorbing = False
+
+    def reread(self) -> None:
+        """Read every spec again, after the catalogue has changed."""
+        for view in self.views.values():
+            self._read_spec(view)
+            self._wake(view.key)
+
+    def _on_service(self, old: wire.InferenceService | None, new: wire.InferenceService | None) -> None:
+        if new is None:
+            assert old is not None
+            view = self.views.pop(old.metadata.uid, None)
+            if view is not None:
+                self._gone(view)
+            return
+        view = self.views.get(new.metadata.uid)
+        if view is None:
+            view = self.views[new.metadata.uid] = ServiceView(new)
+            self._read_spec(view)
+        elif view.object.metadata.generation != new.metadata.generation:
+            view.object = new
+            self._read_spec(view)
+        view.object = new
+        self._read_status(view)
+        if not self._absorbing:
+            self._wake(view.key)
+
+    def _read_spec(self, view: ServiceView) -> None:
+        view.spec, view.problem = None, None
+        try:
+            view.spec = parse_spec(msgspec.json.decode(view.object.spec))
+            view.rules = rules_of(view.spec)
+        except (ContractProblem, msgspec.DecodeError, ValueError) as problem:
+            view.problem = ("SpecInvalid", str(problem))
+
+    def _read_status(self, view: ServiceView) -> None:
+        raw = view.object.status
+        view.persisted = msgspec.json.decode(raw) if raw else {}
+        if view.restored:
+            return
+        try:
+            view.memory, view.starts, learned = restore(view.persisted)
+            view.startup_seconds, view.forecast_record = learned.startup_seconds, learned.forecast
+        except (KeyError, TypeError, ValueError) as problem:
+            _LOG.error("%s: its status cannot be read, so nothing is remembered: %s", view.name, problem)
+        view.restored = True
+
+    def _on_deployment(self, old: wire.Deployment | None, new: wire.Deployment | None) -> None:
+        deployment = new or old
+        assert deployment is not None
+        key = _owner_key(deployment)
+        if key is not None:
+            self._wake(key)
+
+    def _on_pod(self, old: wire.Pod | None, new: wire.Pod | None) -> None:
+        pod = new or old
+        assert pod is not None
+        key = service_key(pod)
+        if key is not None and (old is None or new is None or _matters(old, new)):
+            self._wake(key)
+
+
+def _owner_key(deployment: wire.Deployment) -> ServiceKey | None:
+    labels = deployment.metadata.labels
+    name = labels.get(LABEL_SERVICE_NAME)
+    return (deployment.metadata.namespace, name) if name and LABEL_VARIANT in labels else None
+
+
+def _owned(meta: wire.Meta, uid: str) -> bool:
+    return any(owner.uid == uid for owner in meta.owner_references)
+
+
+def _matters(old: wire.Pod, new: wire.Pod) -> bool:
+    """Whether the pod's readiness, binding, end or disruption is another one."""
+
+    def facts(pod: wire.Pod) -> tuple[object, ...]:
+        stated = {entry.type: entry.status for entry in pod.status.conditions}
+        return (
+            pod.spec.node_name, pod.status.phase, pod.metadata.deleting, stated.get("Ready"),
+            stated.get("DisruptionTarget"), sum(status.restart_count for status in pod.status.container_statuses),
+        )  # fmt: skip
+
+    return facts(old) != facts(new)
