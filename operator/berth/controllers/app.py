@@ -28,6 +28,7 @@ from berth.controllers.writer import StatusWriter
 from berth.fleet.fleet import Fleet
 from berth.telemetry.metrics import Metrics
 from berth.telemetry.probes import Heartbeat
+from berth.values import BerthError
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -37,11 +38,20 @@ GATHER_SECONDS: Final = 0.05
 RESYNC_SECONDS: Final = 600.0
 STALE_SECONDS: Final = 240.0
 DRIFT_SECONDS: Final = 300.0
+CATCH_UP_SECONDS: Final = 60.0
+"""A new leader lists everything, which takes seconds. One that cannot in this time must let another replica try:
+it holds the lease, and nobody decides meanwhile."""
+STOP_SECONDS: Final = 10.0
+"""How long writers may take to stop; a lease is never released under one that still runs."""
 PROMISE_SECONDS: Final = 60.0
 """A placement that is not on record after this time gives its nodes back: whatever keeps it may keep it for long."""
 EVENT_HOLD_SECONDS: Final = 5.0
 """How long an event waits for one that says more."""
 SUPERSEDES: Final = {"Started": {"Accepted", "Placed"}, "Placed": {"Accepted"}, "Completed": {"Accepted", "Placed"}}
+
+
+class CannotLead(BerthError):
+    """This replica holds the lease and cannot do what a leader must."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +133,7 @@ class App:
             await cache.synced.wait()
 
     async def lead(self) -> None:
-        """Everything that writes; cancelled when the lease is lost or the process stops."""
+        """Everything that writes; cancelled when the lease is lost or the process stops. Raises: CannotLead."""
         await self._catch_up()
         self.scheduler.clear()
         self.leading = True
@@ -140,7 +150,20 @@ class App:
 
     async def _catch_up(self) -> None:
         """List everything again: what the last leader wrote must be seen before the first decision."""
-        await asyncio.gather(*(cache.refresh() for cache in self.caches.every()))
+        lists = {asyncio.create_task(cache.refresh()): cache for cache in self.caches.every()}
+        everything = asyncio.create_task(asyncio.wait(lists))
+        limit = asyncio.create_task(self._clock.sleep(CATCH_UP_SECONDS))
+        try:
+            await asyncio.wait({everything, limit}, return_when=asyncio.FIRST_COMPLETED)
+            missing = [cache for refresh, cache in lists.items() if not refresh.done()]
+        finally:
+            for task in (*lists, everything, limit):
+                task.cancel()
+        if missing:
+            named = ", ".join(f"{cache.kind.plural} ({cache.last_error or 'no answer'})" for cache in missing)
+            raise CannotLead(
+                f"a new leader could not list {named} within {CATCH_UP_SECONDS:.0f} s; the lease goes back"
+            )
         self.observer.settle()
 
     async def _work(self) -> None:
@@ -251,22 +274,38 @@ async def _all(tasks: list[Coroutine[Any, Any, None]]) -> None:
 
 
 async def elect_and_lead(app: App, election: Election) -> None:
-    """Stand for election, lead, and release the lease after the last writer has stopped."""
+    """Stand for election, lead, and release the lease after the last writer has stopped.
+
+    Raises:
+        CannotLead: elected in vain, or a writer does not stop; the lease is released, or left to run out.
+    """
     standing = asyncio.create_task(election.run())
+    elected = asyncio.create_task(election.elected.wait())
     leading: asyncio.Task[None] | None = None
     try:
-        await election.elected.wait()
-        leading = asyncio.create_task(app.lead())
-        await asyncio.wait({standing, leading}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({standing, elected}, return_when=asyncio.FIRST_COMPLETED)
+        if election.elected.is_set():
+            leading = asyncio.create_task(app.lead())
+            await asyncio.wait({standing, leading}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        if leading is not None:
-            leading.cancel()
-            await asyncio.wait({leading})
-            await app.recorder.flush(3.0)
+        elected.cancel()
+        stopped = await _stop_leading(app, leading)
         standing.cancel()
         await asyncio.wait({standing})
+        if not stopped:
+            raise CannotLead(f"a writer did not stop within {STOP_SECONDS:.0f} s; the lease is left to run out")
         await election.release()
-    if leading is not None and not leading.cancelled():
-        failure = leading.exception()
-        if failure is not None:
+    for task in (leading, standing):
+        if task is not None and not task.cancelled() and (failure := task.exception()) is not None:
             raise failure
+
+
+async def _stop_leading(app: App, leading: asyncio.Task[None] | None) -> bool:
+    """Stop the writers, and write what events are left; whether no writer runs any more."""
+    if leading is None:
+        return True
+    leading.cancel()
+    await asyncio.wait({leading}, timeout=STOP_SECONDS)
+    if leading.done():
+        await app.recorder.flush(3.0)
+    return leading.done()

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from berth.catalogue.overlay import LiveCatalogue
-from berth.controllers.app import PROMISE_SECONDS, App, Identity
+from berth.controllers.app import CATCH_UP_SECONDS, PROMISE_SECONDS, App, CannotLead, Identity, elect_and_lead
 from berth.controllers.gangs import Settings
 from berth.telemetry.metrics import Metrics
+from tests.unit.cluster.fakes import settle
 from tests.unit.controllers.harness import JOB, Server, add_node, make_server, show
 
 
@@ -140,3 +141,59 @@ async def test_a_promise_that_is_being_carried_out_stays() -> None:
         app.queue.done(JOB)
         await server.clock.advance(2)
         assert not app.fleet.claims
+
+
+class Lease:
+    """An election that this replica wins at once; ``breaks`` ends the candidacy instead."""
+
+    def __init__(self, breaks: Exception | None = None) -> None:
+        self.elected, self.released, self._breaks = asyncio.Event(), False, breaks
+
+    async def run(self) -> None:
+        if self._breaks is not None:
+            raise self._breaks
+        self.elected.set()
+        await asyncio.Event().wait()
+
+    async def release(self) -> None:
+        self.released = True
+
+
+async def test_a_leader_that_cannot_list_gives_the_lease_back_and_says_what_it_could_not_list() -> None:
+    server = make_server()
+    app, lease = make_app(server), Lease()
+    lead = asyncio.create_task(elect_and_lead(app, lease))  # type: ignore[arg-type]
+    await server.clock.advance(CATCH_UP_SECONDS - 1)
+    assert not lead.done()
+    assert not app.leading
+    await server.clock.advance(1)
+    with pytest.raises(CannotLead, match=r"could not list trainingjobs \(no answer\), pods"):
+        await lead
+    assert lease.released
+
+
+async def test_a_candidacy_that_breaks_ends_the_process_instead_of_waiting_for_ever() -> None:
+    lease = Lease(breaks=RuntimeError("a lease that nobody can read"))
+    with pytest.raises(RuntimeError, match="nobody can read"):
+        await elect_and_lead(make_app(make_server()), lease)  # type: ignore[arg-type]
+    assert lease.released
+
+
+async def test_the_lease_is_not_released_under_a_writer_that_does_not_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("berth.controllers.app.STOP_SECONDS", 0.01)
+    app, lease, stop = make_app(make_server()), Lease(), asyncio.Event()
+
+    async def stubborn() -> None:
+        while not stop.is_set():
+            with suppress(asyncio.CancelledError):
+                await stop.wait()
+
+    monkeypatch.setattr(app, "lead", stubborn)
+    leading = asyncio.create_task(elect_and_lead(app, lease))  # type: ignore[arg-type]
+    await lease.elected.wait()
+    await settle()
+    leading.cancel()
+    with pytest.raises(CannotLead, match="did not stop"):
+        await leading
+    assert not lease.released
+    stop.set()
