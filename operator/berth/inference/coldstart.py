@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any, Final
 
+from berth.catalogue.serving import Serving
+
 KEPT: Final = 48
 """Samples kept per key; older ones describe older images and drivers."""
 ENOUGH: Final = 8
@@ -110,6 +112,20 @@ class ColdStarts:
             except (KeyError, TypeError, ValueError):
                 continue
         return starts
+
+
+def prior_of(serving: Serving, weights: int, *, cached: bool, new_node: bool = False) -> Prior:
+    """What the catalogue expects of a start: the sum over its phases, with ``weights`` bytes to read.
+
+    Medians add exactly only for independent symmetric phases, and 90th percentiles add to more than that of the sum:
+    both err to the long side, which costs money and not requests.
+    """
+    phases = [phase for phase in serving.cold_start.values() if new_node or phase.name != "Node"]
+    reading = {phase.name: phase.reading(weights, cached=cached) for phase in phases}
+    return Prior(
+        sum(phase.p50 + reading[phase.name] for phase in phases),
+        sum(phase.p90 + reading[phase.name] for phase in phases),
+    )
 
 
 def budget(seconds: float) -> int:

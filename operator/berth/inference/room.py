@@ -1,53 +1,86 @@
 """Where replicas fit: how many of a variant the free devices of its pool can hold, and which nodes to hold for them.
 
 Usage is derived: claims of live pods and of what is reserved are in the pool's columns already. In a pool of both
-roles a node that holds training is closed to replicas.
+roles a node that holds training is closed to replicas. A thousand services ask about the same few places, so answers
+are kept for as long as the pool is what it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Mapping
 
 import numpy as np
 
-from berth.catalogue.matching import LabelTable
+from berth.catalogue.records import Catalogue
 from berth.fleet.arrays import Bools, Ints64
+from berth.fleet.fleet import Fleet
 from berth.fleet.pool import Pool
+from berth.inference.records import Variant
+from berth.inference.supply import places_of
 from berth.values import CapacityType, Resources, Toleration, tolerated
 
-ZONE_LABEL: Final = "topology.kubernetes.io/zone"
-_NO_NODES: Final = frozenset[str]()
+Tolerations = tuple[Toleration, ...]
 
 
-def capacity_type_of(pool: Pool, table: LabelTable, labels: Mapping[str, str]) -> CapacityType:
-    """How a node of ``pool`` is paid for: as the pool states, else by its label, else on demand."""
-    if pool.spec.capacity_type is not None:
-        return pool.spec.capacity_type
-    if pool.spec.capacity_label is not None:
-        found = table.capacity_type_by(pool.spec.capacity_label, labels)
-    else:
-        found = table.capacity_type(labels)
-    return found or "OnDemand"
+class Rooms:
+    """Answers about the free room of ``fleet``; a cache that never outlives what it was computed from."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._places: dict[str, tuple[int, Mapping[int, tuple[CapacityType, str]]]] = {}
+        self._masks: dict[tuple[str, CapacityType, str, Tolerations], tuple[int, Bools]] = {}
+        self._totals: dict[tuple[object, ...], tuple[int, int]] = {}
+
+    def free(self, variant: Variant, needs: Resources, tolerations: Tolerations = ()) -> int:
+        """How many more pods of ``needs`` fit into the place of ``variant`` now; 0 where its pool is gone."""
+        pool = self._fleet.pools.get(variant.pool)
+        if pool is None:
+            return 0
+        key = (variant.pool, variant.capacity_type, variant.zone, tolerations, tuple(sorted(needs.items())))
+        known = self._totals.get(key)
+        if known is None or known[0] != pool.version:
+            total = int(fits(pool, self._open(pool, variant, tolerations), needs).sum())
+            known = self._totals[key] = (pool.version, total)
+        return known[1]
+
+    def nodes(self, variant: Variant, needs: Resources, wanted: int, tolerations: Tolerations = ()) -> list[str]:
+        """Nodes for up to ``wanted`` more pods, a node as often as it fits; see :func:`choose`."""
+        pool = self._fleet.pools.get(variant.pool)
+        if pool is None:
+            return []
+        return choose(pool, fits(pool, self._open(pool, variant, tolerations), needs), wanted)
+
+    def _open(self, pool: Pool, variant: Variant, tolerations: Tolerations) -> Bools:
+        key = (pool.spec.name, variant.capacity_type, variant.zone, tolerations)
+        known = self._masks.get(key)
+        if known is None or known[0] != pool.structure:
+            rows = _rows(pool, self._place(pool), variant.capacity_type, variant.zone, tolerations)
+            known = self._masks[key] = (pool.structure, rows)
+        return known[1] & ~pool.held_by_other_role("Inference")
+
+    def _place(self, pool: Pool) -> Mapping[int, tuple[CapacityType, str]]:
+        known = self._places.get(pool.spec.name)
+        if known is None or known[0] != pool.structure:
+            known = self._places[pool.spec.name] = (pool.structure, places_of(pool, self._catalogue))
+        return known[1]
+
+    @property
+    def _catalogue(self) -> Catalogue:
+        return self._fleet.catalogue
 
 
-def open_rows(
+def _rows(
     pool: Pool,
-    table: LabelTable,
+    places: Mapping[int, tuple[CapacityType, str]],
     capacity_type: CapacityType,
-    zone: str = "",
-    tolerations: Collection[Toleration] = (),
-    closed: Collection[str] = _NO_NODES,
+    zone: str,
+    tolerations: Tolerations,
 ) -> Bools:
-    """The rows that may take replicas of this capacity type and, if given, zone; ``closed`` nodes never do."""
-    rows = pool.usable & ~pool.held_by_other_role("Inference")
+    """Usable rows of a capacity type and, if given, zone, whose taints are tolerated."""
+    rows = pool.usable.copy()
     for row in np.flatnonzero(rows).tolist():
-        labels = pool.labels[row]
-        rows[row] = (
-            pool.names[row] not in closed
-            and (not zone or labels.get(ZONE_LABEL, "") == zone)
-            and capacity_type_of(pool, table, labels) == capacity_type
-        )
+        kind, where = places[row]
+        rows[row] = kind == capacity_type and (not zone or where == zone)
     for number, taints in enumerate(pool.taint_classes):
         if taints and not tolerated(taints, tolerations):
             rows &= pool.taint_class != number
@@ -63,17 +96,15 @@ def fits(pool: Pool, rows: Bools, needs: Resources) -> Ints64:
     return count
 
 
-def choose(pool: Pool, count_by_row: Ints64, devices: int, wanted: int) -> list[str]:
+def choose(pool: Pool, count_by_row: Ints64, wanted: int) -> list[str]:
     """Nodes for up to ``wanted`` more pods, fullest first, so that whole nodes stay free; a node as often as it fits.
 
-    ``devices`` per pod. Ties go by name, so that the same state always gives the same nodes.
+    Ties go by name, so that the same state always gives the same nodes.
     """
     chosen: list[str] = []
-    left = count_by_row.copy()
-    rows = sorted(np.flatnonzero(left).tolist(), key=lambda row: (int(pool.free_devices[row]), pool.names[row]))
+    rows = sorted(np.flatnonzero(count_by_row).tolist(), key=lambda row: (int(pool.free_devices[row]), pool.names[row]))
     for row in rows:
-        take = min(wanted - len(chosen), int(left[row]))
-        chosen += [pool.names[row]] * take
+        chosen += [pool.names[row]] * min(wanted - len(chosen), int(count_by_row[row]))
         if len(chosen) >= wanted:
             break
     return chosen

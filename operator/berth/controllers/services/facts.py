@@ -7,9 +7,9 @@ from typing import Final
 
 from berth.api.names import LABEL_SERVICE_NAME, LABEL_VARIANT
 from berth.cluster import wire
-from berth.inference.room import ZONE_LABEL
 from berth.inference.service import Replica
 
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 CRASHES: Final = 3
 """A variant whose pods have ended so often without any ever being ready gets no more of them."""
 

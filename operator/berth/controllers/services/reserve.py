@@ -8,15 +8,15 @@ scheduler had its reasons, and the variant counts as full for a while.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
 from berth.fleet.records import Claim
 from berth.inference.records import Variant
-from berth.inference.room import choose, fits, open_rows
-from berth.values import Resources, Toleration
+from berth.inference.room import Rooms, Tolerations
+from berth.values import Resources
 
 RESERVE_SECONDS: Final = 300.0
 """Longer than a scheduler with a full queue takes; shorter than anybody waits for devices that stand empty."""
@@ -32,8 +32,8 @@ def reservation_key(uid: str, variant: str, number: int) -> str:
 class Reservations:
     """Keeps the claims of services that are not bound yet in step with what is asked for."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(self, fleet: Fleet, rooms: Rooms) -> None:
+        self._fleet, self._rooms = fleet, rooms
         self._refused: dict[tuple[str, str], float] = {}
 
     def release(self, view: ServiceView) -> None:
@@ -52,12 +52,11 @@ class Reservations:
         variants: Mapping[str, Variant],
         wanted: Mapping[str, int],
         bound: Mapping[str, int],
-        tolerations: Iterable[Toleration],
+        tolerations: Mapping[str, Tolerations],
         now: float,
     ) -> None:
         """Claim room for every replica in ``wanted`` that is not among ``bound``, as far as there is room."""
         self.release(view)
-        allowed = tuple(tolerations)
         for name, count in wanted.items():
             missing = count - bound.get(name, 0)
             if missing <= 0 or name not in variants:
@@ -67,21 +66,14 @@ class Reservations:
             if now - since > RESERVE_SECONDS:
                 self._refused[(view.uid, name)] = now + REFUSED_SECONDS
                 continue
-            self._claim(view, variants[name], missing, view.needs.get(name), allowed)
+            self._claim(view, variants[name], missing, view.needs.get(name), tolerations.get(name, ()))
 
     def _claim(
-        self,
-        view: ServiceView,
-        variant: Variant,
-        missing: int,
-        needs: Resources | None,
-        allowed: tuple[Toleration, ...],
+        self, view: ServiceView, variant: Variant, missing: int, needs: Resources | None, allowed: Tolerations
     ) -> None:
-        pool = self._fleet.pools.get(variant.pool)
-        if pool is None or needs is None:
+        if needs is None:
             return
-        rows = open_rows(pool, self._fleet.catalogue.labels, variant.capacity_type, variant.zone, allowed)
-        nodes = choose(pool, fits(pool, rows, needs), variant.devices, missing)
+        nodes = self._rooms.nodes(variant, needs, missing, allowed)
         keys = [reservation_key(view.uid, variant.name, number) for number in range(len(nodes))]
         self._fleet.claim(
             Claim(key, node, needs, view.name, "Inference") for key, node in zip(keys, nodes, strict=True)
