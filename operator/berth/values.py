@@ -172,8 +172,27 @@ def add(left: Resources, right: Resources) -> dict[str, int]:
     return total
 
 
+def pod_needs(
+    containers: Iterable[Resources],
+    initial: Iterable[tuple[bool, Resources]],
+    requests: Resources = NO_RESOURCES,
+    limits: Resources = NO_RESOURCES,
+    overhead: Resources = NO_RESOURCES,
+) -> dict[str, int]:
+    """What the scheduler counts for a pod: its containers as :func:`pod_total` has them, its overhead, and itself.
+
+    ``requests`` and ``limits`` are of the pod as a whole (KEP-2837): its requests stand above its containers', a limit
+    stands in for a request where neither the pod nor a container states one.
+    """
+    total = pod_total(containers, initial)
+    whole = {**{name: amount for name, amount in limits.items() if name not in total}, **requests}
+    total = add(total | {name: max(amount, total.get(name, 0)) for name, amount in whole.items()}, overhead)
+    total[PODS] = 1
+    return total
+
+
 def pod_total(containers: Iterable[Resources], initial: Iterable[tuple[bool, Resources]]) -> dict[str, int]:
-    """What the scheduler counts for a pod: containers and sidecars together, or the largest step of its start.
+    """Containers and sidecars together, or the largest step of a pod's start, whichever is more by resource.
 
     ``initial`` are the init containers in order, each with whether it is a sidecar (``restartPolicy: Always``).
     KEP-753: an init container runs beside the sidecars that stand before it.

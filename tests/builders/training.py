@@ -11,14 +11,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any
 
 from berth.api.names import pod_name
 from berth.controllers.status import placement_patch, restore, status_body
 from berth.render.gang import GangPlan
-from berth.training.lifecycle import Job, Sight, advance
+from berth.training.job import Job, Sight
+from berth.training.lifecycle import advance
 from berth.training.records import Placement
-from berth.training.state import ACTIVE, Checkpoint, Event, JobState, NodeState, Phase, Step, Worker
+from berth.training.state import ACTIVE, Checkpoint, Event, JobState, NodeState, Phase, Refused, Step, Worker
 
 START = 1_800_000_000
 
@@ -57,7 +59,9 @@ class LiveJob:
     nodes: dict[str, NodeState] = field(default_factory=dict)
     now: float = START
     stuck_since: dict[str, float] = field(default_factory=dict)
-    refused_create: str = ""
+    refused: Refused | None = None
+    price: Decimal | None = None
+    name_held: str = ""
     checkpoint: Checkpoint | None = None
     events: list[Event] = field(default_factory=list)
     history: list[Step] = field(default_factory=list)
@@ -71,7 +75,8 @@ class LiveJob:
         self.stuck_since = {uid: self.stuck_since.get(uid, self.now) for uid in stuck}
         workers = sorted(self.pods.values(), key=lambda pod: (pod.attempt, pod.rank))
         checkpoint = self.checkpoint if placed is not None else None
-        return Sight(workers, self.nodes, self.now, self.stuck_since, placed, checkpoint, self.refused_create)
+        seen = (workers, self.nodes, self.now, self.stuck_since)
+        return Sight(*seen, placed, checkpoint, self.price, self.refused, self.name_held)
 
     def look(self, placed: Placement | None = None) -> Step:
         """One look: decide and carry out."""
@@ -79,7 +84,7 @@ class LiveJob:
         step = advance(self.job, before, self.sight(placed))
         self.history.append(step)
         if step.state.attempt > before.attempt:
-            self.refused_create = ""
+            self.refused = None
         written = self.remember(before, step.state)
         for entry in step.delete:
             self._act()
@@ -205,7 +210,7 @@ class StoredJob(LiveJob):
     lazy: bool = False
 
     def recall(self) -> JobState:
-        self.state = restore(self.status)
+        self.state = restore(self.status, self.job.asked)
         return self.state
 
     def remember(self, before: JobState, state: JobState) -> bool:
@@ -219,7 +224,7 @@ class StoredJob(LiveJob):
         if written:
             self._act()
         self.status = stored(status)
-        self.state = restore(self.status)
+        self.state = restore(self.status, self.job.asked)
         return written
 
 

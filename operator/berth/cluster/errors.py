@@ -22,6 +22,7 @@ Exceptions
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -102,8 +103,19 @@ class Forbidden(ApiError):
 
     @property
     def quota_exceeded(self) -> bool:
-        """Whether a ResourceQuota refused the object: the only sign of it is in the server's sentence."""
-        return "exceeded quota" in self.message
+        """Whether a ResourceQuota has no room for the object, or is too new to know.
+
+        The only sign of it is in the server's sentence. One that demands a field of the object speaks of the object.
+        """
+        return any(words in self.message for words in _QUOTA_SHORT)
+
+    @property
+    def not_permitted(self) -> bool:
+        """Whether the server's authorizer refused the caller, before it looked at the object.
+
+        The only sign of it is in the server's sentence, whose form is that of every authorizer.
+        """
+        return _NOT_PERMITTED.search(self.message) is not None
 
 
 class NotFound(ApiError):
@@ -154,6 +166,9 @@ class Status(msgspec.Struct, rename="camel"):
     code: int = 0
     details: _Details | None = None
 
+
+_QUOTA_SHORT: Final = ("exceeded quota", "insufficient quota", "status unknown for quota")
+_NOT_PERMITTED: Final = re.compile(r'User "[^"]*" cannot [a-z]+ (resource|path) ')
 
 _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
     400: BadRequest,

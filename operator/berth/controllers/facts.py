@@ -10,11 +10,12 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
+from berth import values
 from berth.api.names import LABEL_ATTEMPT, LABEL_JOB_UID, LABEL_RANK, LABEL_SERVICE_NAME
 from berth.cluster import wire
 from berth.fleet.records import Claim, NodeFacts, gang_key
 from berth.training.state import NodeState, Worker
-from berth.values import PODS, Resources, Role, Taint, Toleration, parse_resource, pod_total
+from berth.values import Resources, Role, Taint, Toleration, parse_resource
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
@@ -50,7 +51,7 @@ def node_facts(node: wire.Node) -> NodeFacts:
         name=node.metadata.name,
         uid=node.metadata.uid,
         labels=node.metadata.labels,
-        allocatable={name: amount(name, text) for name, text in node.status.allocatable.items()},
+        allocatable=_amounts(node.status.allocatable),
         taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in node.spec.taints),
         unschedulable=node.spec.unschedulable,
         ready=node.ready,
@@ -111,6 +112,7 @@ def worker(pod: wire.Pod) -> Worker | None:
         failure=_failure(status, failed),
         conditions=tuple((stated.type, stated.status) for stated in status.conditions),
         exits=tuple((name, state.exit_code) for name, state in exits),
+        image_id=_image_id(pod),
     )
 
 
@@ -163,6 +165,12 @@ def _disrupted(status: wire.PodStatus, conditions: Mapping[str, wire.Condition])
     return ""
 
 
+def _image_id(pod: wire.Pod) -> str:
+    """The image that the first container, which is the worker, runs; empty before it is pulled."""
+    first = pod.spec.containers[0].name if pod.spec.containers else ""
+    return next((one.image_id for one in pod.status.container_statuses if one.name == first), "")
+
+
 def _failure(status: wire.PodStatus, failed: tuple[str, wire.StateTerminated] | None) -> str:
     if status.phase != "Failed" and failed is None:
         return ""
@@ -182,21 +190,23 @@ def shorten(text: str) -> str:
 
 def pod_needs(pod: wire.Pod) -> dict[str, int]:
     """What the scheduler counts for a pod, its overhead and itself included."""
-    total = pod_total(
+    whole = pod.spec.resources or wire.NO_NEEDS
+    return values.pod_needs(
         (_asked(container.resources) for container in pod.spec.containers or ()),
         ((container.restart_policy == "Always", _asked(container.resources)) for container in pod.spec.init_containers),
+        _amounts(whole.requests),
+        _amounts(whole.limits),
+        _amounts(pod.spec.overhead),
     )
-    for name, text in (pod.spec.resources.requests if pod.spec.resources else {}).items():
-        total[name] = max(total.get(name, 0), amount(name, text))
-    for name, text in pod.spec.overhead.items():
-        total[name] = total.get(name, 0) + amount(name, text)
-    total[PODS] = 1
-    return total
 
 
 def _asked(needs: wire.ResourceNeeds) -> dict[str, int]:
     """A container's requests; a limit counts where nothing is requested."""
-    return {name: amount(name, text) for name, text in {**needs.limits, **needs.requests}.items()}
+    return _amounts({**needs.limits, **needs.requests})
+
+
+def _amounts(texts: Mapping[str, str]) -> dict[str, int]:
+    return {name: amount(name, text) for name, text in texts.items()}
 
 
 def pod_claim(pod: wire.Pod) -> Claim | None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from berth.api.names import PRIORITY_CLASS_TRAINING
 from berth.api.trainingjob import TrainingJobSpec
-from berth.catalogue.records import Catalogue
+from berth.catalogue.records import Catalogue, FabricKind
 from berth.controllers.observe import JobView, Observer
 from berth.fleet.fleet import Fleet
+from berth.fleet.pool import Pool
 from berth.render.gang import GangPlan
+from berth.training.candidates import candidates
 from berth.training.checkpoint import initial_policy
-from berth.training.records import Placement
-from berth.training.request import grace_seconds
-from berth.training.sizing import worker_rdma
+from berth.training.records import Placement, Refusal
+from berth.training.request import grace_seconds, names_cpu
+from berth.training.sizing import nominal_share, worker_rdma
 from berth.training.state import Checkpoint, JobState
 from berth.values import CPU
+
+SOME_CPU: Final = 1000
+"""Millicores per accelerator in a probe while no pool is known: a quota may want any stated at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +36,7 @@ class Settings:
 
 def gang_plan(view: JobView, state: JobState, observer: Observer, settings: Settings) -> GangPlan | None:
     """The plan of the current attempt; None while its pool is not known, as in the first moments after a start."""
-    spec, request, placement = view.spec, view.request, state.placement
-    assert spec is not None
+    request, placement = view.request, state.placement
     assert request is not None
     assert placement is not None
     pool = observer.fleet.pools.get(placement.pool)
@@ -40,48 +44,79 @@ def gang_plan(view: JobView, state: JobState, observer: Observer, settings: Sett
     if pool is None or amounts is None:
         return None
     view.amounts = (state.attempt, amounts)
-    kind = observer.fleet.catalogue.fabrics.get(pool.spec.fabric.kind) if pool.spec.fabric else None
+    rdma = worker_rdma(pool, _fabric_kind(pool, observer.fleet), request, placement.nodes)
     cpu = amounts.get(CPU, 0) - request.per_worker.get(CPU, 0)
+    worker = _Worker(pool.spec.name, pool.resource, max(cpu, 0), rdma)
+    return _plan(view, settings, worker, state.attempt, placement.nodes, state.checkpoint)
+
+
+def probe_plan(view: JobView, fleet: Fleet, settings: Settings) -> GangPlan:
+    """The plan of an attempt on the first pool that may take the job, to have a pod of it judged before it is placed.
+
+    Where no pool may, a pod of an accelerator that the job allows is judged all the same.
+    """
+    spec, request = view.spec, view.request
+    assert spec is not None
+    assert request is not None
+    found = candidates(fleet, request)
+    cpu, rdma = SOME_CPU * spec.accelerators.per_worker, dict[str, int]()
+    if isinstance(found, Refusal) or not found:
+        known = fleet.catalogue.accelerators
+        resources = [known[name].resource for name in spec.accelerators.types if known[name].resource]
+        name, resource = "unknown", resources[0] if resources else "berth.dev/accelerator"
+    else:
+        pool = found[0][0].pool
+        name, resource = pool.spec.name, pool.resource
+        cpu, rdma = nominal_share(pool, _fabric_kind(pool, fleet), request)
+    if names_cpu(spec.template.get("spec") or {}):
+        cpu = 0
+    nodes = ("unknown",) * spec.workers
+    return _plan(view, settings, _Worker(name, resource, cpu, rdma), 1, nodes, view.state.checkpoint)
+
+
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """What a rank gets from its pool: devices by ``resource``, millicores beyond the template's, RDMA devices."""
+
+    pool: str
+    resource: str
+    cpu: int
+    rdma: Mapping[str, int]
+
+
+def _plan(
+    view: JobView,
+    settings: Settings,
+    worker: _Worker,
+    attempt: int,
+    nodes: tuple[str, ...],
+    checkpoint: Checkpoint | None,
+) -> GangPlan:
+    spec = view.spec
+    assert spec is not None
     return GangPlan(
         name=spec.name,
         namespace=spec.namespace,
         uid=view.uid,
-        attempt=state.attempt,
-        pool=placement.pool,
-        resource=pool.resource,
+        attempt=attempt,
+        pool=worker.pool,
+        resource=worker.resource,
         accelerators_per_worker=spec.accelerators.per_worker,
-        nodes=placement.nodes,
+        nodes=nodes,
         template=spec.template,
         priority_class=settings.priority_class,
         framework=spec.framework,
-        cpu_millicores=max(cpu, 0),
-        rdma=worker_rdma(pool, kind, request, placement.nodes),
-        environment=environment(spec, state.checkpoint),
+        cpu_millicores=worker.cpu,
+        rdma=worker.rdma,
+        environment=environment(spec, checkpoint),
         preempt_signal=spec.preempt_signal if _warns(spec) else "",
         preempt_seconds=_deadline_seconds(spec) if _warns(spec) else 0,
         pod_group=settings.native_gangs,
     )
 
 
-def probe_plan(view: JobView, settings: Settings, fleet: Fleet) -> GangPlan:
-    """A plan good enough to have one pod of it judged: the first accelerator that the job allows and a pool has."""
-    spec = view.spec
-    assert spec is not None
-    known = fleet.catalogue.accelerators
-    resources = [known[name].resource for name in spec.accelerators.types if name in known and known[name].resource]
-    resources += [pool.resource for _, pool in sorted(fleet.pools.items()) if pool.resource]
-    return GangPlan(
-        name=spec.name,
-        namespace=spec.namespace,
-        uid=view.uid,
-        attempt=1,
-        pool="unknown",
-        resource=resources[0] if resources else "berth.dev/accelerator",
-        accelerators_per_worker=spec.accelerators.per_worker,
-        nodes=("unknown",),
-        template=spec.template,
-        priority_class=settings.priority_class,
-    )
+def _fabric_kind(pool: Pool, fleet: Fleet) -> FabricKind | None:
+    return fleet.catalogue.fabrics.get(pool.spec.fabric.kind) if pool.spec.fabric else None
 
 
 def _warns(spec: TrainingJobSpec) -> bool:

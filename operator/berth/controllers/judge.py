@@ -1,7 +1,8 @@
 """Whether a job can be accepted as it stands, before anything is placed for it.
 
 The API server itself is asked, by a dry run of one pod: quota, Pod Security, LimitRanges and the template's own
-mistakes are reported in its words, and no copy of its rules can age here.
+mistakes are reported in its words, and no copy of its rules can age here. Where a quota has been found short, a second
+dry run asks for the whole gang's amounts, so that no part of a gang is created only to learn that the rest is refused.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from zlib import crc32
 
@@ -17,18 +18,22 @@ import msgspec
 
 from berth.api.trainingjob import TrainingJobSpec
 from berth.cluster.client import ApiClient
-from berth.cluster.errors import ApiError, Forbidden, Invalid, NotFound
+from berth.cluster.errors import BadRequest, Forbidden, Invalid, NotFound
 from berth.cluster.kinds import PODS
 from berth.cluster.queue import WorkQueue
 from berth.controllers.facts import shorten
 from berth.controllers.gangs import Settings, probe_plan
 from berth.controllers.observe import JobKey, JobView, Observer
-from berth.render.gang import probe_pod
+from berth.render.gang import GangPlan, Json, gang_probe, probe_pod
+from berth.training.state import Reason
 
 ACCEPTED_SECONDS: Final = 60.0
 """An accepted template is not tried again for so long, by whichever job of the namespace brings it."""
 REFUSED_SECONDS: Final = 30.0
 """A refused one is tried again after so long: quotas are raised and templates' secrets appear."""
+
+SHORT_SECONDS: Final = 600.0
+"""For so long after a refusal by a quota, gangs of its namespace are asked for as a whole."""
 
 Rejection = tuple[str, str, str]
 
@@ -55,6 +60,7 @@ class Judge:
         self._settings, self._clock = settings, clock
         self._opinions: dict[tuple[str, int], _Opinion] = {}
         self._asking: dict[tuple[str, int], asyncio.Lock] = {}
+        self._short: dict[str, float] = {}  # namespace -> until when its quotas are taken to be short
 
     def forget(self, uid: str) -> None:
         """Opinions are by template; they age by themselves, a few more are dropped here."""
@@ -80,37 +86,45 @@ class Judge:
         namespace = self._observer.caches.namespaces.get(view.key[0])
         if namespace is not None and namespace.terminating:
             return ("Accepted", "NamespaceTerminating", f"namespace {view.key[0]} is being deleted")
-        return await self._ask(view)
+        plan = probe_plan(view, self._observer.fleet, self._settings)
+        rejection = await self._ask(view, plan, probe_pod)
+        if rejection is None and plan.workers > 1 and self._is_short(view):
+            rejection = await self._ask(view, plan, gang_probe)
+        return rejection
 
-    async def _ask(self, view: JobView) -> Rejection | None:
-        body = probe_pod(probe_plan(view, self._settings, self._observer.fleet))
-        key = (view.key[0], crc32(msgspec.json.encode(body)))
+    def quota_was_short(self, namespace: str) -> None:
+        """A quota has refused a pod there: what was found to fit may fit no more."""
+        self._short[namespace] = self._clock() + SHORT_SECONDS
+        accepted = [key for key, known in self._opinions.items() if key[0] == namespace and known.rejection is None]
+        for key in accepted:
+            del self._opinions[key]
+
+    def _is_short(self, view: JobView) -> bool:
+        return view.state.is_false("QuotaReserved") or self._short.get(view.key[0], 0.0) > self._clock()
+
+    async def _ask(self, view: JobView, plan: GangPlan, probe: Callable[[GangPlan], Json]) -> Rejection | None:
+        """What the server says of ``probe``; what ranks are told differs from job to job and is not judged apart."""
+        key = (view.key[0], crc32(msgspec.json.encode(probe(replace(plan, environment={})))))
         async with self._asking.setdefault(key, asyncio.Lock()):
             known = self._opinions.get(key)
             if known is None or known.until <= self._clock():
-                rejection = await self._dry_run(view, body)
+                rejection = await self._dry_run(view.key[0], probe(plan), whole=probe is gang_probe)
                 keep = ACCEPTED_SECONDS if rejection is None else REFUSED_SECONDS
                 known = self._opinions[key] = _Opinion(rejection, self._clock() + keep)
         if known.rejection is not None:
             self._queue.add_after(view.key, max(known.until - self._clock(), 0.0) + 0.1)
         return known.rejection
 
-    async def _dry_run(self, view: JobView, body: dict[str, object]) -> Rejection | None:
+    async def _dry_run(self, namespace: str, body: Json, *, whole: bool) -> Rejection | None:
+        """Of a ``whole`` gang in one pod only a quota speaks."""
         try:
-            await self._client.create(PODS, body, view.key[0], dry_run=True)
-        except Forbidden as problem:
-            return _forbidden(problem)
-        except (Invalid, NotFound) as problem:
-            return ("Accepted", "TemplateRefused", f"spec.template: {shorten(problem.message)}")
-        except ApiError as problem:
-            if problem.status == 400:
-                return ("Accepted", "TemplateRefused", f"spec.template: {shorten(problem.message)}")
-            raise
+            await self._client.create(PODS, body, namespace, dry_run=True)
+        except (Forbidden, Invalid, NotFound, BadRequest) as problem:
+            words = shorten(problem.message)
+            if isinstance(problem, Forbidden) and problem.quota_exceeded:
+                self._short[namespace] = self._clock() + SHORT_SECONDS
+                return ("QuotaReserved", Reason.QUOTA_EXCEEDED.value, words)
+            if isinstance(problem, Forbidden) and problem.not_permitted:
+                raise
+            return None if whole else ("Accepted", "TemplateRefused", f"spec.template: {words}")
         return None
-
-
-def _forbidden(problem: Forbidden) -> Rejection:
-    words = shorten(problem.message)
-    if "exceeded quota" in words or "quota" in words.lower():
-        return ("QuotaReserved", "QuotaExceeded", words)
-    return ("Accepted", "TemplateRefused", words)

@@ -7,8 +7,9 @@ ledger) is derived again when the status is read, and reaches the API server wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from berth.api.common import rfc3339, shorten, unix_seconds
@@ -16,18 +17,23 @@ from berth.api.names import API_VERSION, TRAINING_JOB
 from berth.api.trainingjob_status import ATTEMPTS_KEPT, decode_ranks, encode_ranks
 from berth.training.attempts import placed_conditions
 from berth.training.records import Placement
-from berth.training.state import ACTIVE, Attempt, Checkpoint, Condition, JobState, Phase, Restarts
+from berth.training.state import ACTIVE, Attempt, Checkpoint, Condition, JobState, Lineage, Phase, Restarts
 from berth.values import format_bytes, parse_quantity
 
 Json = dict[str, Any]
 
 HOUR: Final = 3600.0
+CENT: Final = Decimal("0.01")
 
 
-def restore(status: Mapping[str, Any]) -> JobState:
-    """The state that ``status`` remembers; an empty one is a job never looked at."""
+def restore(status: Mapping[str, Any], asked: Sequence[str] = ()) -> JobState:
+    """The state that ``status`` remembers; an empty one is a job never looked at.
+
+    ``asked`` are the conditions that the job's placement fulfils besides Placed, as in :class:`berth.training.job.Job`.
+    """
     restarts = status.get("restarts") or {}
     cost = status.get("cost") or {}
+    lineage = status.get("lineage") or {}
     state = JobState(
         phase=Phase(status["phase"]) if status.get("phase") in set(Phase) else None,
         message=status.get("message") or "",
@@ -43,18 +49,19 @@ def restore(status: Mapping[str, Any]) -> JobState:
         ran_before=float(status.get("ranSeconds") or 0),
         held_before=float(cost.get("acceleratorSeconds") or 0),
         lost=cost.get("lostAcceleratorSeconds") or 0,
-        usd=float(cost.get("usd") or 0),
-        lost_usd=float(cost.get("lostUsd") or 0),
+        usd=_usd(cost, "usd"),
+        lost_usd=_usd(cost, "lostUsd"),
+        lineage=Lineage(lineage.get("imageID") or "", lineage.get("dataset") or ""),
         checkpoint=_checkpoint(status.get("checkpoint")),
         avoid=tuple(status.get("avoidNodes") or ()),
     )
-    return _with_placement(state, status.get("placement"))
+    return _with_placement(state, status.get("placement"), asked)
 
 
 _CAUSES: Final = ("failure", "infrastructure", "preemption", "suspend")
 
 
-def _with_placement(state: JobState, recorded: Mapping[str, Any] | None) -> JobState:
+def _with_placement(state: JobState, recorded: Mapping[str, Any] | None, asked: Sequence[str]) -> JobState:
     if not recorded:
         return state
     placement = Placement(
@@ -65,25 +72,28 @@ def _with_placement(state: JobState, recorded: Mapping[str, Any] | None) -> JobS
         lower_bound=recorded.get("lowerBound") or {},
     )
     number, when = recorded["attempt"], _time(recorded.get("time")) or 0.0
-    state = replace(state, placement=placement, placement_attempt=number, placement_time=when)
+    price = _decimal(recorded.get("usdPerAcceleratorHour"))
+    state = replace(state, placement=placement, placement_attempt=number, placement_time=when, price=price)
     ledger = state.attempts[-1].number if state.attempts else 0
     if number == state.attempt and number > ledger and state.phase in ACTIVE:
         attempt = Attempt(number, when, state.workers, placement.pool)
         state = replace(state, attempts=(*state.attempts, attempt)[-ATTEMPTS_KEPT:])
         if "Accepted" not in state.conditions:
             state = state.with_condition("Accepted", True, "Valid", now=when)
-        state = placed_conditions(state, placement, when)
+        state = placed_conditions(state, placement, when, asked)
     return state
 
 
-def placement_patch(name: str, state: JobState) -> Json:
+def placement_patch(name: str, state: JobState, resource_version: str = "") -> Json:
     """What the placement's own manager applies: where the ranks go, and that the attempt has begun.
 
-    The checkpoint policy is part of it, because pods that are created after a crash must be told the same.
+    The checkpoint policy is part of it, because pods that are created after a crash must be told the same. Given a
+    ``resource_version`` the server refuses it where the job is another one by now: fields that are frozen from the
+    first attempt on must be those that the placement was made for.
     """
     placement = state.placement
     assert placement is not None
-    recorded = {
+    recorded: Json = {
         "attempt": state.placement_attempt,
         "time": rfc3339(state.placement_time),
         "pool": placement.pool,
@@ -92,6 +102,8 @@ def placement_patch(name: str, state: JobState) -> Json:
         "lowerBound": dict(placement.lower_bound),
         "ranks": encode_ranks(placement.nodes),
     }
+    if state.price is not None:
+        recorded["usdPerAcceleratorHour"] = f"{state.price:f}"
     summary: Json = {
         "phase": str(state.phase),
         "attempt": state.attempt,
@@ -100,7 +112,10 @@ def placement_patch(name: str, state: JobState) -> Json:
     }
     if state.checkpoint is not None:
         summary["checkpoint"] = _checkpoint_body(state.checkpoint)
-    return _object(name, {**summary, "placement": recorded})
+    body = _object(name, {**summary, "placement": recorded})
+    if resource_version:
+        body["metadata"]["resourceVersion"] = resource_version
+    return body
 
 
 def status_patch(name: str, body: Json) -> Json:
@@ -131,6 +146,7 @@ def status_body(state: JobState, generation: int) -> Json:
         "avoidNodes": list(state.avoid),
         "checkpoint": _checkpoint_body(state.checkpoint),
         "cost": _cost_body(state),
+        "lineage": _lineage_body(state.lineage),
     }
     return {key: value for key, value in body.items() if value not in (None, [], {})}
 
@@ -162,6 +178,7 @@ def _attempt(entry: Mapping[str, Any]) -> Attempt:
         end=_time(entry.get("endTime")),
         ran=float(entry.get("ranSeconds") or 0),
         cause=entry.get("cause") or "",
+        reason=entry.get("reason") or "",
         message=entry.get("message") or "",
         exit_code=entry.get("exitCode"),
         rule=entry.get("rule") or "",
@@ -180,6 +197,7 @@ def _attempt_body(attempt: Attempt) -> Json:
         "exitCode": attempt.exit_code,
         "rule": attempt.rule or None,
         "cause": attempt.cause or None,
+        "reason": attempt.reason or None,
         "message": shorten(attempt.message) or None,
         "lostAcceleratorSeconds": attempt.lost_accelerator_seconds or None,
     }
@@ -216,14 +234,40 @@ def _cost_body(state: JobState) -> Json:
     ended = [attempt.end for attempt in state.attempts if attempt.end is not None]
     if not ended:
         return {}
-    return {
+    body: Json = {
         "acceleratorHours": int(state.held_before // HOUR),
         "acceleratorSeconds": round(state.held_before),
         "lostAcceleratorSeconds": state.lost,
-        "usd": f"{state.usd:.2f}",
-        "lostUsd": f"{state.lost_usd:.2f}",
+        "usd": _dollars(state.usd),
+        "lostUsd": _dollars(state.lost_usd),
         "asOf": rfc3339(max(ended)),
     }
+    return {key: value for key, value in body.items() if value is not None}
+
+
+def _usd(cost: Mapping[str, Any], name: str) -> Decimal | None:
+    """Nothing before the first attempt has ended; after that, a figure left out is one that is not known."""
+    return _decimal(cost.get(name)) if cost else Decimal(0)
+
+
+def _decimal(text: str | None) -> Decimal | None:
+    try:
+        return Decimal(text) if text else None
+    except InvalidOperation as problem:
+        raise ValueError(f"{text!r} is not an amount of money") from problem
+
+
+def _dollars(amount: Decimal | None) -> str | None:
+    """Cents, and the fractions of one that cheap attempts add."""
+    if amount is None:
+        return None
+    cents = amount.quantize(CENT)
+    return f"{cents:f}" if cents == amount else f"{amount.normalize():f}"
+
+
+def _lineage_body(lineage: Lineage) -> Json:
+    body = {"imageID": lineage.image_id, "dataset": lineage.dataset}
+    return {key: value for key, value in body.items() if value}
 
 
 def _time(text: str | None) -> float | None:

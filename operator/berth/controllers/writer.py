@@ -17,6 +17,7 @@ from berth.api.common import rfc3339
 from berth.api.names import FIELD_MANAGER, PLACEMENT_MANAGER
 from berth.cluster.client import ApiClient
 from berth.cluster.clock import SYSTEM_CLOCK, Clock
+from berth.cluster.errors import ClusterError, Conflict, TooManyRequests, Unavailable, Unreachable
 from berth.cluster.kinds import TRAINING_JOBS
 from berth.cluster.queue import WorkQueue
 from berth.cluster.ratelimit import TokenBucket
@@ -35,8 +36,12 @@ FIRST_SECONDS: Final = 2.0
 """A new job that is placed within this time never shows Queued."""
 EXPLAIN_SECONDS: Final = 5.0
 """How long a refusal is held back for the explanation that will go with it."""
+CHANGED_SECONDS: Final = 0.05
+"""When a job is looked at again that had changed under a placement."""
 START_SECONDS: Final = 10.0
 """A gang that still starts after this time shows how far it is, at most this often."""
+UNSATISFIED: Final = {"FabricUnsatisfied": "FabricSatisfied", "MemoryUnsatisfied": "MemoryFits"}
+"""Refusals that have a condition of their own."""
 
 
 class StatusWriter:
@@ -65,14 +70,37 @@ class StatusWriter:
         self._moved.pop(uid, None)
         self._refused.pop(uid, None)
 
-    async def write_placement(self, view: JobView, state: JobState) -> None:
-        """Record where the ranks of a new attempt go. Raises: ClusterError."""
+    async def write_placement(self, view: JobView, state: JobState) -> bool:
+        """Record where the ranks of a new attempt go, if the job still is the one that was looked at.
+
+        If it is not, or the server will not have it, the promise is given back; it stays where the same write may
+        succeed later, or may have. Raises: ClusterError.
+        """
         namespace, name = view.key
-        body = _identified(placement_patch(name, state), view)
-        answer = await self._client.apply(
-            TRAINING_JOBS, name, body, namespace, manager=PLACEMENT_MANAGER, subresource="status"
-        )
+        body = _identified(placement_patch(name, state, view.object.metadata.resource_version), view)
+        try:
+            answer = await self._client.apply(
+                TRAINING_JOBS, name, body, namespace, manager=PLACEMENT_MANAGER, subresource="status"
+            )
+        except (Unreachable, TooManyRequests, Unavailable):
+            raise
+        except Conflict:
+            await self._look_anew(view)
+            return False
+        except ClusterError:
+            self._observer.retract(view.uid)
+            raise
         self._observer.absorb(answer)
+        return True
+
+    async def _look_anew(self, view: JobView) -> None:
+        """Take in the job as it is now before its promise is given back: an earlier try may be what changed it."""
+        namespace, name = view.key
+        found = await self._client.find(TRAINING_JOBS, name, namespace)
+        if found is not None:
+            self._observer.absorb(found)
+        self._observer.retract(view.uid)
+        self._queue.add_after(view.key, CHANGED_SECONDS)
 
     async def write(self, view: JobView, state: JobState) -> None:
         """Write everything but the placement, at once. Raises: ClusterError."""
@@ -153,8 +181,11 @@ def _says(state: JobState, refusal: Refusal) -> bool:
 def with_refusal(state: JobState, refusal: Refusal, now: float) -> JobState:
     """``state`` saying why there is no placement."""
     state = state.with_condition("Placed", False, refusal.reason, refusal.message, now=now)
-    if refusal.reason == "FabricUnsatisfied":
-        state = state.with_condition("FabricSatisfied", False, refusal.reason, refusal.message, now=now)
+    for reason, kind in UNSATISFIED.items():
+        if refusal.reason == reason:
+            state = state.with_condition(kind, False, reason, refusal.message, now=now)
+        elif state.is_false(kind):
+            state = state.without_condition(kind)  # some pool may do by now, or none was looked at
     return replace(state, message=refusal.message)
 
 
@@ -174,7 +205,7 @@ def _outline(state: JobState) -> tuple[object, ...]:
     conditions = tuple(
         (kind, condition.status)
         for kind, condition in sorted(state.conditions.items())
-        if kind not in ("Placed", "FabricSatisfied")
+        if kind not in ("Placed", *UNSATISFIED.values())
     )
     problem = state.conditions.get("AllRunning")
     stuck = problem.reason if problem is not None else ""

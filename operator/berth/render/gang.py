@@ -7,7 +7,7 @@ the authority on taints, volumes and devices. What the user's template says is k
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from berth.api.names import (
@@ -26,12 +26,14 @@ from berth.api.names import (
     pod_name,
 )
 from berth.render.rendezvous import SERVICE_SUFFIX, environment
-from berth.values import CPU, format_resource
+from berth.values import CPU, format_resource, parse_resource
 
 Json = dict[str, Any]
 
 SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - the mount point that frameworks use, not a file of ours
 SHARED_MEMORY_VOLUME = "berth-shared-memory"
+PROBE = "berth-check"
+"""What stands in a probe for everything that differs from job to job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +81,41 @@ def pods(plan: GangPlan, ranks: Sequence[int]) -> list[Json]:
 
 
 def probe_pod(plan: GangPlan) -> Json:
-    """One pod of the template for a server dry run: quota, Pod Security and the template itself speak.
+    """One pod as :func:`pods` makes it, for a server dry run: quota, Pod Security and the template itself speak.
 
-    It names no job, no rank and no node, so that jobs with equal templates ask with equal bodies.
+    It names no job, no owner and no node, so that jobs with equal templates ask with equal bodies; and no gang, which
+    the server would look for.
     """
-    metadata = plan.template.get("metadata") or {}
-    kept = {key: dict(metadata[key]) for key in ("labels", "annotations") if metadata.get(key)}
-    spec = {key: value for key, value in _spec(plan).items() if key != "schedulingGroup"}
-    meta = {"name": "berth-check", "namespace": plan.namespace, **kept}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+    neutral = replace(plan, name=PROBE, uid=PROBE, attempt=1, nodes=(PROBE,) * plan.workers, pod_group=False)
+    body = _pod(neutral, _spec(neutral), 0)
+    del body["metadata"]["ownerReferences"]
+    body["metadata"]["name"] = PROBE
+    return body
+
+
+def gang_probe(plan: GangPlan) -> Json:
+    """:func:`probe_pod` asking for what all workers ask for together, so that a quota answers for the whole gang.
+
+    Only a quota's refusal of it means anything: a LimitRange speaks of single pods. Raises: ValueProblem.
+    """
+    body = probe_pod(plan)
+    spec = body["spec"]
+    for kind in ("containers", "initContainers"):
+        if spec.get(kind):
+            spec[kind] = [_multiplied(container, plan.workers) for container in spec[kind]]
+    body["spec"] = _multiplied(spec, plan.workers)
+    return body
+
+
+def _multiplied(holder: Json, factor: int) -> Json:
+    """A container, or a pod's spec, with its own ``resources`` times ``factor``."""
+    if not holder.get("resources"):
+        return holder
+    resources = dict(holder["resources"])
+    for kind in ("requests", "limits"):
+        amounts = {name: parse_resource(name, text) * factor for name, text in (resources.get(kind) or {}).items()}
+        resources[kind] = {name: format_resource(name, amount) for name, amount in amounts.items()}
+    return {**holder, "resources": resources}
 
 
 def service(plan: GangPlan) -> Json:

@@ -7,23 +7,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from decimal import Decimal
 
 from berth.api.trainingjob_status import ATTEMPTS_KEPT
+from berth.training.job import Job
+from berth.training.records import Placement
 from berth.training.recovery import Fault
-from berth.training.state import Attempt, Cause, Checkpoint, Event, JobState, Phase, Restarts
-
-if TYPE_CHECKING:
-    from berth.training.lifecycle import Job
-    from berth.training.records import Placement
+from berth.training.state import (
+    Attempt,
+    Cause,
+    Checkpoint,
+    Event,
+    JobState,
+    Lineage,
+    Phase,
+    Reason,
+    Restarts,
+    Worker,
+)
 
 MOST_AVOIDED = 64
+MICRO_USD = Decimal("0.000001")
+"""To this the price of an attempt is rounded: a second of a cheap device is a few of it."""
+
+FULFILLED = {
+    "FabricSatisfied": ("Satisfied", "{} has the fabric that spec.fabric asks for"),
+    "MemoryFits": ("Fits", "{} holds the model in the gang's memory"),
+}
+"""What a placement on a pool says of conditions that a spec may ask for: reason and message."""
 
 
 def begin(
-    job: Job, state: JobState, now: float, placement: Placement, checkpoint: Checkpoint | None
+    job: Job,
+    state: JobState,
+    now: float,
+    placement: Placement,
+    checkpoint: Checkpoint | None = None,
+    price: Decimal | None = None,
 ) -> tuple[JobState, Event]:
-    """Attempt n+1 on ``placement``; the caller writes this state before the first pod."""
+    """Attempt n+1 on ``placement``, at ``price`` US dollars per device hour; written before the first pod."""
     number = state.attempt + 1
     attempt = Attempt(number, now, job.workers, placement.pool)
     state = replace(
@@ -37,16 +59,22 @@ def begin(
         placement=placement,
         placement_attempt=number,
         placement_time=now,
+        price=price,
         checkpoint=checkpoint if checkpoint is not None else state.checkpoint,
     )
     words = f"attempt {number}: {job.workers} workers on {placement.pool}, {placement_words(placement)}"
-    return placed_conditions(state, placement, now), Event("Placed", words)
+    return placed_conditions(state, placement, now, job.asked), Event("Placed", words)
 
 
-def placed_conditions(state: JobState, placement: Placement, now: float) -> JobState:
-    """What the conditions say from the moment a placement is recorded."""
+def placed_conditions(state: JobState, placement: Placement, now: float, asked: Sequence[str] = ()) -> JobState:
+    """What the conditions say from the moment a placement is recorded; ``asked`` as in :class:`Job`."""
     words = f"{placement.pool}: {placement_words(placement)}"
     state = state.with_condition("Placed", True, placement.certificate, words, now=now)
+    for kind, (reason, message) in FULFILLED.items():
+        if kind in asked:
+            state = state.with_condition(kind, True, reason, message.format(placement.pool), now=now)
+        else:
+            state = state.without_condition(kind)
     return state.with_condition("AllRunning", False, "Starting", now=now)
 
 
@@ -61,7 +89,8 @@ def end(job: Job, state: JobState, now: float, fault: Fault) -> JobState:
     """The live attempt closed with ``fault``: times, totals and the charge by cause.
 
     Work lost is what ran since the last save. Until a job reports its saves it is bounded by one checkpoint interval
-    where it has a store, else by all that the attempt ran.
+    where it has a store, else by all that the attempt ran. What is paid follows the price that the attempt began with;
+    once one attempt's is not known, neither is the total.
     """
     attempt = state.current
     assert attempt is not None
@@ -72,15 +101,15 @@ def end(job: Job, state: JobState, now: float, fault: Fault) -> JobState:
     at_risk = min(ran, state.checkpoint.interval_seconds) if job.has_store and state.checkpoint else ran
     lost = round(at_risk * devices) if loses else 0
     held = (now - attempt.start) * devices
-    price = job.usd_per_accelerator_hour / 3600
     closed = replace(
         attempt,
         end=now,
         ran=ran,
         cause=fault.cause.value,
+        reason=fault.reason.value,
         message=fault.message,
         exit_code=fault.exit_code,
-        rule=fault.rule if fault.rule != "StartTimedOut" else "",
+        rule=fault.rule,
         lost_accelerator_seconds=lost,
     )
     state = replace(
@@ -91,12 +120,19 @@ def end(job: Job, state: JobState, now: float, fault: Fault) -> JobState:
         ran_before=state.ran_before + ran,
         held_before=state.held_before + held,
         lost=state.lost + lost,
-        usd=state.usd + held * price,
-        lost_usd=state.lost_usd + lost * price,
+        usd=_paid(state.usd, held, state.price),
+        lost_usd=_paid(state.lost_usd, lost, state.price),
         ready_workers=0,
     )
     done = fault.cause == Cause.COMPLETED
     return state.with_condition("AllRunning", False, fault.cause.value, "" if done else fault.message, now=now)
+
+
+def _paid(before: Decimal | None, seconds: float, price: Decimal | None) -> Decimal | None:
+    """``before`` and the price of that many device seconds."""
+    if before is None or price is None:
+        return None
+    return before + (Decimal(seconds) * price / 3600).quantize(MICRO_USD)
 
 
 def _charge(restarts: Restarts, cause: Cause) -> Restarts:
@@ -115,6 +151,7 @@ def _charge(restarts: Restarts, cause: Cause) -> Restarts:
 def refund(state: JobState, gone: Sequence[str], now: float) -> tuple[JobState, Event]:
     """The last attempt, charged as a failure, was lost with the nodes ``gone``: the charge moves to infrastructure."""
     last = state.attempts[-1]
+    cause, reason = Cause.INFRASTRUCTURE.value, Reason.NODE_LOST.value
     words = f"node {gone[0]} is gone, seen first as {last.message}"
     restarts = replace(
         state.restarts, failure=state.restarts.failure - 1, infrastructure=state.restarts.infrastructure + 1
@@ -122,11 +159,11 @@ def refund(state: JobState, gone: Sequence[str], now: float) -> tuple[JobState, 
     state = replace(
         state,
         message=f"Restarting: {words}",
-        attempts=(*state.attempts[:-1], replace(last, cause=Cause.INFRASTRUCTURE.value, message=words)),
+        attempts=(*state.attempts[:-1], replace(last, cause=cause, reason=reason, message=words)),
         restarts=restarts,
         avoid=with_avoided(state.avoid, gone),
     )
-    state = state.with_condition("AllRunning", False, Cause.INFRASTRUCTURE.value, words, now=now)
+    state = state.with_condition("AllRunning", False, cause, words, now=now)
     state = state.with_condition("Placed", False, "Restarting", words, now=now)
     return state, Event("NodeLost", f"attempt {last.number} is not charged after all: {words}", warning=True)
 
@@ -136,10 +173,16 @@ def with_avoided(avoid: Sequence[str], nodes: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*avoid, *nodes)))[-MOST_AVOIDED:]
 
 
-def complete(job: Job, state: JobState, now: float) -> tuple[JobState, Event]:
-    """Every rank exited 0."""
+def resolve_lineage(job: Job, workers: Sequence[Worker]) -> Lineage:
+    """What the ranks ``workers`` run on and on what; no image where they run different ones or do not say."""
+    images = {worker.image_id for worker in workers}
+    return Lineage(images.pop() if len(images) == 1 else "", job.dataset)
+
+
+def complete(job: Job, state: JobState, now: float, workers: Sequence[Worker]) -> tuple[JobState, Event]:
+    """Every rank, and ``workers`` are all, exited 0."""
     ran_first = state.start_time is None
-    state = end(job, state, now, Fault(Cause.COMPLETED, ""))
+    state = end(job, state, now, Fault(Cause.COMPLETED, Reason.COMPLETED, ""))
     message = f"All {state.workers} workers exited 0 in attempt {state.attempt}"
     state = replace(
         state,
@@ -149,11 +192,18 @@ def complete(job: Job, state: JobState, now: float) -> tuple[JobState, Event]:
         start_time=now if ran_first else state.start_time,
         start_attempts=0,
         avoid=(),
+        lineage=resolve_lineage(job, workers) if ran_first else state.lineage,
     ).with_condition("Complete", True, "AllRanksSucceeded", message, now=now)
-    return state, Event("Completed", message)
+    return released(state, message, now), Event("Completed", message)
 
 
 def fail(state: JobState, now: float, reason: str, words: str) -> tuple[JobState, Event]:
     """The job as a whole has failed; ``reason`` is the condition's."""
     state = replace(state, phase=Phase.FAILED, message=words, completion_time=now, ready_workers=0)
+    state = released(state, words, now)
     return state.with_condition("Failed", True, reason, words, now=now), Event("Failed", words, warning=True)
+
+
+def released(state: JobState, words: str, now: float) -> JobState:
+    """The placement, if there is one, holds no more."""
+    return state.with_condition("Placed", False, "Released", words, now=now) if state.is_true("Placed") else state

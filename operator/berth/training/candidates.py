@@ -52,7 +52,7 @@ def candidates(fleet: Fleet, request: GangRequest) -> list[list[Candidate]] | Re
     """The pools that may take the gang, those with the first type first, equals together; or why there is none."""
     fitting, unfit = _by_accelerator(fleet, request)
     if not any(fitting):
-        return Refusal("NoPool", _no_pool(fleet, request, unfit))
+        return Refusal("MemoryUnsatisfied" if unfit else "NoPool", _no_pool(fleet, request, unfit))
     linked = [[pool for pool in group if _linked(pool, request)] for group in fitting]
     if not any(linked):
         return Refusal("FabricUnsatisfied", _no_fabric([pool for group in fitting for pool in group], request))

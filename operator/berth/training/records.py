@@ -11,6 +11,7 @@ from berth.values import Requirements, Resources, Toleration
 ChangeKind = Literal["MoreNodes", "LooserLevel", "FewerWorkers", "AfterJobs"]
 RefusalReason = Literal[
     "NoPool",  # no pool has an allowed accelerator, the role Training and the devices per worker
+    "MemoryUnsatisfied",  # such pools exist, none whose accelerators hold the model in the gang's memory
     "FabricUnsatisfied",  # pools exist, none with the fabric kind, speed or rails asked for
     "UnknownLevel",  # no candidate pool has the level named
     "TooLarge",  # would not fit on the candidate pools even if they were empty

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
+from zlib import crc32
 
-from berth.training.state import Attempt, Cause, JobState, NodeState, Phase, Worker
+from berth.training.state import Attempt, Cause, JobState, NodeState, Phase, Reason, Worker
 
 FIRST_BACKOFF_SECONDS = 10.0
 LONGEST_BACKOFF_SECONDS = 600.0
@@ -20,8 +22,9 @@ REFUND_SECONDS = 60.0
 """How long after a failure that left no pod a node found gone still counts as its cause."""
 AT_ONCE: Mapping[str, int] = {Cause.FAILURE: 1, Cause.INFRASTRUCTURE: 3}
 """So many quick ends in a row are followed by the next attempt at once; nodes fail in batches, programs do not."""
-REFUSED = "kube-scheduler refuses"
-"""How the message of an attempt begins that kube-scheduler did not let start."""
+FIRST_QUOTA_SECONDS = 30.0
+LONGEST_QUOTA_SECONDS = 300.0
+"""How long a gang waits that a quota did not let start whole; each try costs a part of its pods."""
 
 RuleAction = Literal["Fail", "Restart", "RestartFree"]
 
@@ -51,9 +54,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What ended an attempt: the cause, one sentence, and the nodes that the next placement must avoid."""
+    """What ended an attempt: whom it is charged to, what it was, one sentence, and nodes to avoid next time."""
 
     cause: Cause
+    reason: Reason
     message: str
     avoid: tuple[str, ...] = ()
     exit_code: int | None = None
@@ -81,12 +85,13 @@ def find_fault(
     if lost or lost_missing:
         names = tuple(dict.fromkeys((*lost, *lost_missing)))
         words = "node {} is gone" if len(names) == 1 else "nodes {} are gone"
-        return Fault(Cause.INFRASTRUCTURE, words.format(", ".join(names[:3]) + _more(names)), names)
+        words = words.format(", ".join(names[:3]) + _more(names))
+        return Fault(Cause.INFRASTRUCTURE, Reason.NODE_LOST, words, names)
     for worker in workers:
         if worker.disrupted:
             avoid = (worker.node,) if worker.node else ()
-            where = f" on {worker.node}" if worker.node else ""
-            return Fault(Cause.INFRASTRUCTURE, f"{worker.name}{where}: {worker.disrupted}", avoid, worker.exit_code)
+            words = f"{worker.name}{' on ' + worker.node if worker.node else ''}: {worker.disrupted}"
+            return Fault(Cause.INFRASTRUCTURE, Reason.DISRUPTED, words, avoid, worker.exit_code)
     ordered = tuple(rules)
     for worker in workers:
         for rule in ordered:
@@ -98,14 +103,15 @@ def find_fault(
             words = worker.failure or "failed without saying why"
             if silent:
                 words = f"{worker.name}: {words}, while node {silent[0]} is unreachable"
-                return Fault(Cause.INFRASTRUCTURE, words, tuple(silent), worker.exit_code)
-            return Fault(Cause.FAILURE, f"{worker.name}: {words}", (), worker.exit_code)
+                return Fault(Cause.INFRASTRUCTURE, Reason.WORKER_FAILED, words, tuple(silent), worker.exit_code)
+            return Fault(Cause.FAILURE, Reason.WORKER_FAILED, f"{worker.name}: {words}", (), worker.exit_code)
     for worker in workers:
         if worker.deleting_since is not None:
-            return Fault(Cause.INFRASTRUCTURE, f"{worker.name} was deleted by somebody else")
+            return Fault(Cause.INFRASTRUCTURE, Reason.POD_DELETED, f"{worker.name} was deleted by somebody else")
     if missing:
         ranks = ", ".join(str(rank) for rank in missing[:3])
-        return Fault(Cause.INFRASTRUCTURE, f"the pod of rank {ranks}{_more(missing)} was deleted by somebody else")
+        words = f"the pod of rank {ranks}{_more(missing)} was deleted by somebody else"
+        return Fault(Cause.INFRASTRUCTURE, Reason.POD_DELETED, words)
     return None
 
 
@@ -113,18 +119,46 @@ def _by_rule(worker: Worker, rule: Rule) -> Fault:
     words = worker.failure or "matched"
     message = f"{worker.name}: {words} (rule {rule.name}: {rule.action})"
     cause = Cause.INFRASTRUCTURE if rule.action == "RestartFree" else Cause.FAILURE
-    return Fault(cause, message, (), worker.exit_code, rule.name, fatal=rule.action == "Fail")
+    fatal = rule.action == "Fail"
+    return Fault(cause, Reason.WORKER_FAILED, message, (), worker.exit_code, rule.name, fatal)
 
 
 def _more(items: Sequence[object]) -> str:
     return f" and {len(items) - 3} more" if len(items) > 3 else ""
 
 
-def backoff_seconds(tries: int) -> float:
-    """How long to wait after ``tries`` tries in a row that failed: 0, 10 s, 20 s, … 10 min."""
-    if tries <= 0:
+def backoff_left(name: str, state: JobState, now: float) -> float:
+    """Seconds until the next attempt of job ``name`` may start; a first refusal by kube-scheduler costs none."""
+    last = state.attempts[-1] if state.attempts else None
+    if last is None or last.end is None:
         return 0.0
-    return float(min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(tries - 1, 10)))
+    if last.cause == Cause.START:
+        wait = backoff_seconds(state.start_attempts - (1 if last.reason == Reason.UNSCHEDULABLE else 0))
+    elif awaits_quota(state):
+        wait = quota_seconds(name, state.attempts)
+    else:
+        wait = backoff_seconds(quick_ends(state.attempts))
+    return last.end + wait - now
+
+
+def awaits_quota(state: JobState) -> bool:
+    """Whether the last attempt ended because a quota did not let all of its pods be created, and nothing came since."""
+    return bool(state.attempts) and state.attempts[-1].cause == Cause.QUOTA and state.is_false("QuotaReserved")
+
+
+def backoff_seconds(tries: int, first: float = FIRST_BACKOFF_SECONDS, most: float = LONGEST_BACKOFF_SECONDS) -> float:
+    """How long to wait after ``tries`` tries in a row that failed: 0, 10 s, 20 s, … 10 min."""
+    return float(min(most, first * 2 ** min(tries - 1, 10))) if tries > 0 else 0.0
+
+
+def quota_seconds(name: str, attempts: Sequence[Attempt]) -> float:
+    """30 s, 1 min, … 5 min with each attempt in a row that a quota ended; and up to half more, by the job's name.
+
+    Two gangs that took each other's quota would else meet again at every try.
+    """
+    tries = len(list(takewhile(lambda attempt: attempt.cause == Cause.QUOTA, reversed(attempts))))
+    spread = 1 + crc32(name.encode()) % 64 / 128
+    return spread * backoff_seconds(tries, FIRST_QUOTA_SECONDS, LONGEST_QUOTA_SECONDS)
 
 
 def quick_ends(attempts: Sequence[Attempt]) -> int:

@@ -9,24 +9,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from berth import values
 from berth.api.template import accelerator_mismatch
 from berth.api.trainingjob import TrainingJobSpec
 from berth.catalogue.records import Catalogue
-from berth.training.lifecycle import Job
+from berth.training.job import Job
 from berth.training.records import GangRequest
 from berth.training.recovery import Rule
 from berth.values import (
     CPU,
     EPHEMERAL_STORAGE,
     MEMORY,
-    PODS,
     BerthError,
     Requirement,
     Requirements,
     Toleration,
     ValueProblem,
     parse_resource,
-    pod_total,
 )
 
 DEFAULT_GRACE_SECONDS = 30
@@ -79,14 +78,8 @@ def gang_request(spec: TrainingJobSpec, catalogue: Catalogue) -> GangRequest:
     )
 
 
-def lifecycle_job(
-    spec: TrainingJobSpec,
-    *,
-    deleting: bool,
-    rejected: tuple[str, str, str] | None,
-    usd_per_accelerator_hour: float = 0.0,
-) -> Job:
-    """What the lifecycle needs of ``spec``; the price is that of the pool which the job is, or will be, on."""
+def lifecycle_job(spec: TrainingJobSpec, *, deleting: bool, rejected: tuple[str, str, str] | None) -> Job:
+    """What the lifecycle needs of ``spec``."""
     return Job(
         name=spec.name,
         workers=spec.workers,
@@ -102,9 +95,24 @@ def lifecycle_job(
         suspended=spec.suspend,
         deleting=deleting,
         has_store=spec.checkpoint_uri is not None,
+        asked=asked_conditions(spec),
+        dataset=_dataset(spec),
         rejected=rejected,
-        usd_per_accelerator_hour=usd_per_accelerator_hour,
     )
+
+
+def asked_conditions(spec: TrainingJobSpec) -> tuple[str, ...]:
+    """The conditions that any placement of the job fulfils, because ``spec`` asks for what they speak of."""
+    fabric = spec.fabric
+    linked = fabric is not None and bool(fabric.kinds or fabric.min_gbps or fabric.min_rails)
+    asked = {"FabricSatisfied": linked, "MemoryFits": bool(spec.model_bytes)}
+    return tuple(kind for kind, wanted in asked.items() if wanted)
+
+
+def _dataset(spec: TrainingJobSpec) -> str:
+    """``uri@version`` of the data."""
+    dataset = spec.lineage.dataset if spec.lineage else None
+    return "@".join(part for part in (dataset.uri, dataset.version) if part) if dataset else ""
 
 
 def without_nodes(request: GangRequest, avoid: tuple[str, ...], *, hard: bool) -> GangRequest:
@@ -122,10 +130,10 @@ def grace_seconds(pod: Mapping[str, Any]) -> int:
 
 
 def names_cpu(pod: Mapping[str, Any]) -> bool:
-    """Whether the template's worker states its CPU itself."""
+    """Whether the template states its CPU itself: for the worker, or for the pod as a whole."""
     worker = (pod.get("containers") or [{}])[0]
-    resources = worker.get("resources") or {}
-    return any(CPU in (resources.get(kind) or {}) for kind in ("requests", "limits"))
+    stated = (worker.get("resources") or {}, pod.get("resources") or {})
+    return any(CPU in (resources.get(kind) or {}) for resources in stated for kind in ("requests", "limits"))
 
 
 def _known(path: str, names: tuple[str, ...], known: Mapping[str, object], reason: str) -> None:
@@ -155,30 +163,33 @@ def _rules(spec: TrainingJobSpec) -> list[Rule]:
 
 def pod_needs(pod: Mapping[str, Any], devices: frozenset[str] | set[str]) -> dict[str, int]:
     """What one pod of the template asks for besides ``devices``, as the scheduler counts it."""
-    total = pod_total(
+    whole = pod.get("resources") or {}
+    total = values.pod_needs(
         (_asked(container) for container in pod.get("containers") or ()),
         (
             (container.get("restartPolicy") == "Always", _asked(container))
             for container in pod.get("initContainers") or ()
         ),
+        _amounts(whole.get("requests")),
+        _amounts(whole.get("limits")),
+        _amounts(pod.get("overhead")),
     )
-    for name, text in (pod.get("overhead") or {}).items():
-        total[name] = total.get(name, 0) + _amount(name, text)
-    total[PODS] = 1
     return {name: value for name, value in sorted(total.items()) if name not in devices and value > 0}
 
 
 def _asked(container: Mapping[str, Any]) -> dict[str, int]:
     resources = container.get("resources") or {}
-    texts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {name: _amount(name, text) for name, text in texts.items()}
+    return _amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
 
 
-def _amount(name: str, text: object) -> int:
-    try:
-        return parse_resource(name, str(text))
-    except ValueProblem as problem:
-        raise RequestProblem("SpecInvalid", f"spec.template.spec: resources: {name}: {problem}") from problem
+def _amounts(texts: Mapping[str, Any] | None) -> dict[str, int]:
+    amounts = {}
+    for name, text in (texts or {}).items():
+        try:
+            amounts[name] = parse_resource(name, str(text))
+        except ValueProblem as problem:
+            raise RequestProblem("SpecInvalid", f"spec.template.spec: resources: {name}: {problem}") from problem
+    return amounts
 
 
 def tolerations(pod: Mapping[str, Any]) -> tuple[Toleration, ...]:

@@ -29,6 +29,19 @@ def worker_cpu(pool: Pool, request: GangRequest, nodes: tuple[str, ...]) -> int:
     return min(share, free) * request.accelerators_per_worker
 
 
+def nominal_share(pool: Pool, kind: FabricKind | None, request: GangRequest) -> tuple[int, dict[str, int]]:
+    """Millicores and RDMA devices that a rank gets on ``pool`` in the usual case, while no placement is known.
+
+    The CPU is the least that any node of the pool gives, so that it does not change with what runs where.
+    """
+    fitting = pool.total_devices >= request.accelerators_per_worker * pool.unit
+    usable = np.flatnonzero(fitting & pool.usable)
+    rows = usable if usable.size else np.flatnonzero(fitting)
+    names = [known.name for row in rows[:1] if (known := pool.facts(int(row))) is not None]
+    cpu = cpu_per_accelerator(pool, rows) * request.accelerators_per_worker
+    return cpu, worker_rdma(pool, kind, request, tuple(names))
+
+
 def worker_amounts(request: GangRequest, resource: str, cpu_millicores: int) -> Resources:
     """All that one rank holds: the template's needs, its devices, and its CPU where Berth chooses it."""
     amounts = dict(request.per_worker)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from enum import StrEnum
 from typing import Literal
 
@@ -38,6 +39,24 @@ class Cause(StrEnum):
     PREEMPTION = "Preemption"
     SUSPEND = "Suspend"
     START = "StartFailure"
+    QUOTA = "Quota"
+    COMPLETED = "Completed"
+
+
+class Reason(StrEnum):
+    """What happened to an attempt, in one word: decisions go by it, the sentence beside it is for people alone."""
+
+    WORKER_FAILED = "WorkerFailed"
+    NODE_LOST = "NodeLost"  # gone, or unfit before the pod promised to it was bound
+    DISRUPTED = "Disrupted"  # eviction, shutdown, admission by the kubelet
+    POD_DELETED = "PodDeleted"
+    TIMED_OUT = "StartTimedOut"
+    UNSCHEDULABLE = "Unschedulable"  # kube-scheduler will not bind a pod to the node chosen
+    CANNOT_START = "CannotStart"  # image, configuration, init container
+    CREATE_REFUSED = "CreateRefused"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    SUSPENDED = "Suspended"
     COMPLETED = "Completed"
 
 
@@ -71,6 +90,7 @@ class Worker:
     failure: str = ""
     conditions: tuple[tuple[str, str], ...] = ()
     exits: tuple[tuple[str, int], ...] = ()  # (container, exit code) of every terminated container
+    image_id: str = ""  # of the worker container, by digest, once it has been pulled
 
     @property
     def ended(self) -> bool:
@@ -105,6 +125,7 @@ class Attempt:
     end: float | None = None
     ran: float = 0.0
     cause: str = ""
+    reason: str = ""
     message: str = ""
     exit_code: int | None = None
     rule: str = ""
@@ -133,6 +154,14 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Lineage:
+    """What the job was made from, as the last start resolved it; empty where not known."""
+
+    image_id: str = ""
+    dataset: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JobState:
     """The status of a TrainingJob in plain values; the default is a job never looked at."""
 
@@ -148,13 +177,15 @@ class JobState:
     placement: Placement | None = None
     placement_attempt: int = 0
     placement_time: float = 0.0
+    price: Decimal | None = None  # US dollars per device hour, as it was when the placement was made; None: not known
     start_time: float | None = None
     completion_time: float | None = None
     ran_before: float = 0.0  # seconds that earlier attempts ran, all of them
     held_before: float = 0.0  # accelerator-seconds that earlier attempts held, all of them
     lost: int = 0  # accelerator-seconds of work lost, all attempts
-    usd: float = 0.0  # price of what ended attempts held
-    lost_usd: float = 0.0
+    usd: Decimal | None = Decimal(0)  # price of what ended attempts held; None: that of one is not known
+    lost_usd: Decimal | None = Decimal(0)
+    lineage: Lineage = Lineage()
     checkpoint: Checkpoint | None = None
     avoid: tuple[str, ...] = ()  # nodes that the next placement must not use
 
@@ -170,6 +201,30 @@ class JobState:
         since = old.since if old is not None and old.status == status else now
         new = Condition(kind, status, reason, message, since)
         return self if new == old else replace(self, conditions={**self.conditions, kind: new})
+
+    def without_condition(self, kind: str) -> JobState:
+        """This state with nothing said of one condition."""
+        if kind not in self.conditions:
+            return self
+        return replace(self, conditions={name: held for name, held in self.conditions.items() if name != kind})
+
+    def is_true(self, kind: str) -> bool:
+        """Whether a condition is there and True."""
+        condition = self.conditions.get(kind)
+        return condition is not None and condition.status == "True"
+
+    def is_false(self, kind: str) -> bool:
+        """Whether a condition is there and False."""
+        condition = self.conditions.get(kind)
+        return condition is not None and condition.status == "False"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The API server would not create a pod of the current attempt; ``message`` has its own words."""
+
+    reason: Reason  # CREATE_REFUSED or QUOTA_EXCEEDED
+    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,15 @@ class Server:
             return None
 
     async def delete(
-        self, kind: Kind[Any], name: str, namespace: str = "", *, uid: str, grace_seconds: int | None = None, **_: Any
+        self,
+        kind: Kind[Any],
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str,
+        resource_version: str = "",
+        grace_seconds: int | None = None,
+        **_: Any,
     ) -> bool:
         self._receive("delete", kind.plural, name)
         try:
@@ -130,6 +138,8 @@ class Server:
             return False
         if found["metadata"]["uid"] != uid:
             raise Conflict(409, "Conflict", "the uid in the precondition is another")
+        if resource_version not in ("", found["metadata"]["resourceVersion"]):
+            raise Conflict(409, "Conflict", "the resourceVersion in the precondition is another")
         ended = found.get("status", {}).get("phase") in ("Succeeded", "Failed")
         if kind is not kinds.PODS or not found["spec"].get("nodeName") or grace_seconds == 0 or ended:
             del self.objects[kind.plural, namespace, name]
@@ -146,6 +156,8 @@ class Server:
         found = copy.deepcopy(self._known(kind, namespace, name))
         if found["metadata"]["uid"] != body["metadata"]["uid"]:
             raise Conflict(409, "Conflict", "the uid is another")
+        if body["metadata"].get("resourceVersion", "") not in ("", found["metadata"]["resourceVersion"]):
+            raise Conflict(409, "Conflict", "the object has been modified")
         before = found.get("status", {})
         after, owners = dict(before), self.owners.setdefault((kind.plural, namespace, name), {})
         for each, value in json.loads(json.dumps(body["status"])).items():

@@ -67,7 +67,7 @@ async def test_a_framework_adds_its_service_and_a_native_gang_its_group() -> Non
 async def test_a_job_that_runs_shows_every_condition_that_it_met() -> None:
     server = make_server(**CHECKPOINT)
     await running(server)
-    assert conditions(server) == {"Accepted": "True", "AllRunning": "True", "Placed": "True"}
+    assert conditions(server) == dict.fromkeys(("Accepted", "AllRunning", "MemoryFits", "Placed"), "True")
 
 
 async def test_the_checkpoint_policy_is_shown_and_handed_to_every_pod() -> None:
@@ -178,13 +178,13 @@ async def test_what_the_server_refuses_in_a_dry_run_is_said_in_its_words(refusal
 
 async def test_a_pod_that_is_refused_after_all_releases_the_gang() -> None:
     server = make_server()
-    refusal = Forbidden(403, "Forbidden", "exceeded quota: pods")
+    refusal = Forbidden(403, "Forbidden", "denied by policy")
     server.refuse = lambda verb, plural, name: refusal if name == "llm-1-1" else None
     operator = Operator(server)
     await operator.look(2)
     status = server.status()
     assert (status["phase"], status["startAttempts"]) == ("Restarting", 1)
-    assert "exceeded quota: pods" in status["message"]
+    assert "denied by policy" in status["message"]
     assert server.pods() == {}
 
 
@@ -193,7 +193,7 @@ async def test_a_name_that_something_else_has_is_said() -> None:
     server.put(kinds.PODS, {"metadata": {"name": "llm-1-0", "namespace": JOB[0]}, "spec": {"containers": []}})
     operator = Operator(server)
     await operator.look(2)
-    assert "pod llm-1-0 exists and belongs to something else" in server.status()["message"]
+    assert "Pod llm-1-0 exists and belongs to something else" in server.status()["message"]
     assert "llm-1-0" in server.pods()
 
 

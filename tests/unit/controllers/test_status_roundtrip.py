@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 from hypothesis import given, settings
@@ -12,7 +13,18 @@ from berth.api.trainingjob_status import RANKS_PLAIN_LIMIT, TrainingJobStatus
 from berth.controllers.status import placement_patch, restore, status_body
 from berth.training.attempts import begin
 from berth.training.records import Placement
-from berth.training.state import ACTIVE, Attempt, Cause, Checkpoint, Condition, JobState, Phase, Restarts
+from berth.training.state import (
+    ACTIVE,
+    Attempt,
+    Cause,
+    Checkpoint,
+    Condition,
+    JobState,
+    Lineage,
+    Phase,
+    Reason,
+    Restarts,
+)
 from tests.builders.training import START, StoredJob, make_job, make_placement, stored
 
 times = st.integers(START - 10**7, START)
@@ -20,7 +32,7 @@ counts = st.integers(0, 10**6)
 words = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), max_size=20)
 names = st.text("abc019", min_size=1, max_size=8)
 reasons = st.sampled_from(["Valid", "NoCapacity", "SpecSuspend"])
-money = st.integers(0, 10**9).map(lambda cents: cents / 100)
+money = st.none() | st.integers(0, 10**15).map(lambda micros: Decimal(micros) / 10**6)
 
 placements = st.builds(
     Placement,
@@ -66,6 +78,7 @@ def states(draw: st.DrawFn) -> JobState:
                 end=None if alive else draw(times),
                 ran=0.0 if alive else float(draw(counts)),
                 cause="" if alive else draw(st.sampled_from(list(Cause))).value,
+                reason="" if alive else draw(st.just("") | st.sampled_from(list(Reason)).map(str)),
                 message="" if alive else draw(words),
                 exit_code=None if alive else draw(st.none() | st.integers(1, 255)),
                 rule="" if alive else draw(st.just("") | names),
@@ -94,6 +107,8 @@ def states(draw: st.DrawFn) -> JobState:
         placement=draw(placements),
         placement_attempt=last,
         placement_time=float(draw(times)),
+        price=draw(st.none() | st.integers(1, 10**6).map(lambda cents: Decimal(cents) / 100)),
+        lineage=Lineage(draw(words), draw(words)),
         checkpoint=draw(st.none() | checkpoints),
     )
     if any(attempt.end is not None for attempt in attempts):

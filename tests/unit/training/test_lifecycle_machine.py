@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from berth.training.lifecycle import advance
 from berth.training.records import Placement
 from berth.training.recovery import Rule
-from berth.training.state import FINISHED, Cause, NodeState, Phase, Step
+from berth.training.state import FINISHED, Cause, NodeState, Phase, Reason, Refused, Step
 from tests.builders.training import Crash, StoredJob, active, make_job, make_placement
 
 NODES = [f"n{number}" for number in range(6)]
@@ -135,6 +136,11 @@ class Gang(RuleBasedStateMachine):
     def node_becomes(self, node: str, state: NodeState) -> None:
         self.live.nodes[node] = state
 
+    @rule(holder=st.sampled_from(["", "llm-1-0"]))
+    def a_name_is_held(self, holder: str) -> None:
+        """Pods of an earlier job of the same name come to be known, or go."""
+        self.live.name_held = holder
+
     @rule()
     def kubelets_answer(self) -> None:
         self.live.kubelets()
@@ -160,9 +166,9 @@ class Gang(RuleBasedStateMachine):
         self.live.job = replace(self.live.job, max_restarts=restarts, rejected=rejected)
 
     @precondition(lambda self: active(self.live.state))
-    @rule()
-    def api_server_refuses(self) -> None:
-        self.live.refused_create = "exceeded quota"
+    @rule(reason=st.sampled_from([Reason.CREATE_REFUSED, Reason.QUOTA_EXCEEDED]))
+    def api_server_refuses(self, reason: Any) -> None:
+        self.live.refused = Refused(reason, "no")
 
     @invariant()
     def it_comes_to_rest(self) -> None:
@@ -204,7 +210,8 @@ class Gang(RuleBasedStateMachine):
             return
         live = self.live
         live.nodes.clear()
-        live.refused_create = ""
+        live.refused = None
+        live.name_held = ""
         live.job = replace(live.job, suspended=False, rejected=None)
         for _ in range(40):
             live.kubelets()

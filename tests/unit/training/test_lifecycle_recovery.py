@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -338,7 +339,7 @@ def test_a_pod_that_survives_its_removal_by_force_is_not_removed_again_and_again
 
 
 def test_the_ledger_keeps_ten_attempts_and_the_totals_count_all() -> None:
-    live = LiveJob(make_job(1, max_restarts=100, usd_per_accelerator_hour=2.0))
+    live = LiveJob(make_job(1, max_restarts=100), price=Decimal(2))
     for _ in range(12):
         live.start()
         live.wait(3600).fail()
@@ -348,5 +349,5 @@ def test_the_ledger_keeps_ten_attempts_and_the_totals_count_all() -> None:
     assert live.state.restarts.failure == 12
     assert live.state.ran_before == 12 * 3600
     assert live.state.held_before == 12 * 3600 * 8
-    assert live.state.usd == pytest.approx(12 * 8 * 2.0)
+    assert live.state.usd == 12 * 8 * 2
     assert live.state.lost == 12 * 3600 * 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from berth.training.state import NodeState, Phase, Step
+from berth.training.state import NodeState, Phase, Reason, Refused, Step
 from tests.builders.training import LiveJob, make_job, make_placement, make_worker, ranks_of
 
 QUOTA = ("QuotaReserved", "QuotaExceeded", "exceeded quota: gpus")
@@ -269,9 +269,10 @@ def test_a_node_that_is_cordoned_after_its_pod_was_bound_changes_nothing() -> No
 def test_a_pod_that_the_api_server_refuses_ends_the_start_in_its_words() -> None:
     live = LiveJob()
     live.place()
-    live.refused_create = "exceeded quota: pods"
+    live.refused = Refused(Reason.CREATE_REFUSED, "a policy denied it")
     expect_released(live, live.look(), "StartFailure")
-    assert "a pod cannot be created: exceeded quota: pods" in live.state.message
+    assert "a pod cannot be created: a policy denied it" in live.state.message
+    assert live.state.start_attempts == 1
 
 
 def test_the_next_attempt_waits_until_every_pod_of_the_last_one_is_gone() -> None:

@@ -204,7 +204,7 @@ def test_the_lifecycle_s_view_has_what_the_user_wrote() -> None:
             ],
         },
     )  # fmt: skip
-    job = lifecycle_job(spec, deleting=True, rejected=("Accepted", "R", "m"), usd_per_accelerator_hour=2.5)
+    job = lifecycle_job(spec, deleting=True, rejected=("Accepted", "R", "m"))
     assert (job.start_timeout, job.max_start_attempts, job.max_restarts) == (90.0, 2, 0)
     assert (job.max_duration, job.ttl, job.force_delete_after, job.grace) == (3600.0, 0.0, 300.0, 0)
     assert job.suspended

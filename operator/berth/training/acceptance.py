@@ -1,0 +1,48 @@
+"""Whether a job may want a placement: what speaks against it, said once, and taken back when the reason is gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from berth.training.job import Job
+from berth.training.state import Event, JobState, Phase
+
+WAITING = "Waiting for a placement"
+NAME_HELD = "NameHeld"
+
+
+def accept(job: Job, state: JobState, now: float) -> tuple[JobState, tuple[Event, ...]]:
+    """The job is valid and its quota allows a worker; an event only for what is new."""
+    refused, new = state.is_false("QuotaReserved"), not state.is_true("Accepted")
+    if not refused and not new:
+        return state, ()
+    if refused:
+        state = state.with_condition("QuotaReserved", True, "Admitted", now=now)
+    state = state.with_condition("Accepted", True, "Valid", now=now)
+    state = replace(state, phase=state.phase or Phase.QUEUED, message=WAITING)
+    event = Event("Accepted", f"{job.workers} workers of {job.accelerators_per_worker} accelerators")
+    return state, (event,) if new else ()
+
+
+def reject(rejected: tuple[str, str, str], state: JobState, now: float) -> tuple[JobState, tuple[Event, ...]]:
+    """The job cannot be accepted as it is: (condition type, reason, message)."""
+    kind, reason, message = rejected
+    changed = state.with_condition(kind, False, reason, message, now=now)
+    if changed is state and state.message == message:
+        return state, ()
+    state = replace(changed, phase=state.phase or Phase.QUEUED, message=message)
+    return state, (Event("Rejected", message, warning=True),)
+
+
+def await_name(state: JobState, holder: str, now: float) -> JobState:
+    """``holder`` is a pod of an earlier job of this name, still there under a name that the next attempt needs.
+
+    With an empty ``holder`` what was said of an earlier one is taken back.
+    """
+    if holder:
+        words = f"Waiting until pod {holder} of an earlier job of this name is gone"
+        return replace(state.with_condition("Placed", False, NAME_HELD, words, now=now), message=words)
+    placed = state.conditions.get("Placed")
+    if placed is None or placed.reason != NAME_HELD:
+        return state
+    return replace(state.without_condition("Placed"), message=WAITING)

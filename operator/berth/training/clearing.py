@@ -1,0 +1,64 @@
+"""Which pods are deleted, how, and what is said while they hold the next attempt back.
+
+A pod on a node that is gone is removed by force at once, one on an unreachable node after ``force_delete_after``:
+nobody else would ever remove it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from berth.training.job import Job, Sight
+from berth.training.state import Delete, JobState, NodeState, Worker
+from berth.values import format_duration
+
+
+def clear(
+    job: Job, workers: Sequence[Worker], sight: Sight, *, grace: int | None = -1
+) -> tuple[tuple[Delete, ...], float | None]:
+    """Deletions that rid the job of ``workers`` that still live, and in how many seconds to look again.
+
+    ``grace`` -1 means the job's restart grace, None the pod's own.
+    """
+    period = job.grace if grace == -1 else grace
+    deletes: list[Delete] = []
+    wake: float | None = None
+    for worker in workers:
+        if worker.ended or worker.forced:
+            continue
+        node = sight.nodes.get(worker.node, NodeState.OK) if worker.bound else NodeState.OK
+        if node == NodeState.GONE:
+            deletes.append(Delete(worker.name, worker.uid, 0))
+        elif worker.deleting_since is None:
+            deletes.append(Delete(worker.name, worker.uid, period))
+        elif node == NodeState.UNREACHABLE and job.force_delete_after is not None:
+            left = worker.deleting_since + job.force_delete_after - sight.now
+            if left <= 0:
+                deletes.append(Delete(worker.name, worker.uid, 0))
+            else:
+                wake = min(left, wake) if wake is not None else left
+    return tuple(deletes), wake
+
+
+def past(workers: Sequence[Worker], before: int) -> tuple[Delete, ...]:
+    """Deletions of pods that have ended and whose attempt is older than ``before``, whose logs stay to be read."""
+    return tuple(
+        Delete(worker.name, worker.uid)
+        for worker in workers
+        if worker.ended and worker.attempt < before and worker.deleting_since is None
+    )
+
+
+def barrier_message(job: Job, state: JobState, live: Sequence[Worker], sight: Sight) -> str:
+    """Why a job that restarts has no placement yet: its old pods ``live``."""
+    held = sorted(worker.node for worker in live if sight.nodes.get(worker.node) == NodeState.UNREACHABLE)
+    cause = state.attempts[-1].message if state.attempts else ""
+    if held:
+        remedy = "or set spec.recovery.forceDeleteAfter"
+        if job.force_delete_after is not None:
+            remedy = f"or wait for spec.recovery.forceDeleteAfter ({format_duration(job.force_delete_after)})"
+        return (
+            f"Restarting: node {held[0]} is unreachable and holds {held.count(held[0])} of the old pods; add the taint "
+            f"node.kubernetes.io/out-of-service to it, {remedy}"
+        )
+    return f"Restarting: {cause}"

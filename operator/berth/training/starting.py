@@ -1,0 +1,74 @@
+"""A gang that starts: what is said of it, and why it must give its room back before all its ranks run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from berth.training.job import Job, Sight
+from berth.training.recovery import Fault
+from berth.training.state import Cause, Delete, JobState, NodeState, Reason, Step, Worker
+from berth.values import format_duration
+
+PROBLEM_SECONDS = 60.0
+"""How long a container that cannot start may hold the whole gang's room."""
+
+
+def starting(
+    job: Job,
+    state: JobState,
+    sight: Sight,
+    mine: Sequence[Worker],
+    missing: tuple[int, ...],
+    delete: tuple[Delete, ...],
+) -> Step:
+    """The start goes on: the pods of the ranks ``missing`` are created, and a container's problem is said at once."""
+    attempt = state.current
+    assert attempt is not None
+    wake = attempt.start + job.start_timeout - sight.now
+    problem = next((worker for worker in mine if worker.problem), None)
+    message = state.message
+    if problem is not None:
+        message = f"{problem.name} cannot start: {problem.problem}"
+        wake = min(wake, sight.stuck_since.get(problem.uid, sight.now) + PROBLEM_SECONDS - sight.now)
+        state = state.with_condition("AllRunning", False, Reason.CANNOT_START.value, message, now=sight.now)
+    elif state.conditions["AllRunning"].reason == Reason.CANNOT_START:
+        message = f"Starting {job.workers} workers on {attempt.pool}"
+        state = state.with_condition("AllRunning", False, "Starting", now=sight.now)
+    state = replace(state, message=message, ready_workers=sum(worker.started for worker in mine))
+    return Step(state, create=missing, delete=delete, wake_after=max(wake, 0.1))
+
+
+def start_fault(
+    job: Job, state: JobState, sight: Sight, mine: Sequence[Worker], missing: Sequence[int]
+) -> Fault | None:
+    """Why a gang that is starting must give its room back, or None."""
+    attempt, placement = state.current, state.placement
+    assert attempt is not None
+    waiting = {worker.node for worker in mine if not worker.bound and not worker.ended}
+    if placement is not None:
+        waiting |= {placement.nodes[rank] for rank in missing}
+    unfit = sorted(node for node in waiting if node and sight.nodes.get(node, NodeState.OK) != NodeState.OK)
+    if unfit:
+        states = {sight.nodes[node].lower() for node in unfit}
+        words = f"node {unfit[0]} became {' and '.join(sorted(states))}"
+        return Fault(Cause.INFRASTRUCTURE, Reason.NODE_LOST, words, tuple(unfit))
+    if sight.refused is not None:
+        if sight.refused.reason == Reason.QUOTA_EXCEEDED:
+            return Fault(Cause.QUOTA, sight.refused.reason, sight.refused.message)
+        return Fault(Cause.START, sight.refused.reason, f"a pod cannot be created: {sight.refused.message}")
+    refused = [worker for worker in mine if worker.refused]
+    if refused:
+        words = f"kube-scheduler refuses {refused[0].name} on {refused[0].node}: {refused[0].refused}"
+        nodes = tuple(sorted({worker.node for worker in refused}))
+        return Fault(Cause.START, Reason.UNSCHEDULABLE, words, nodes)
+    for worker in mine:
+        since = sight.stuck_since.get(worker.uid)
+        if worker.problem and since is not None and sight.now - since >= PROBLEM_SECONDS:
+            return Fault(Cause.START, Reason.CANNOT_START, f"{worker.name} cannot start: {worker.problem}")
+    if sight.now - attempt.start >= job.start_timeout:
+        late = sum(not worker.started for worker in mine) + len(missing)
+        if late:  # else all run, and only this look is late
+            words = f"{late} of {attempt.workers} workers did not run within {format_duration(job.start_timeout)}"
+            return Fault(Cause.START, Reason.TIMED_OUT, words)
+    return None
