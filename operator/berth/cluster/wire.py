@@ -6,7 +6,7 @@ frozen and nobody copies them; what repeats from pod to pod exists once (:mod:`b
 out of the garbage collector's reach (``gc=False``): they are trees made by a decoder, which cannot contain a cycle.
 
 Every field has a default, because a bookmark is an object with nothing but a resourceVersion. Annotations are
-left out on purpose: they are never input.
+left out but for InferenceServices': elsewhere they are never input.
 """
 
 from __future__ import annotations
@@ -314,8 +314,16 @@ class TrainingJob(Custom, frozen=True):
     """``berth.dev`` TrainingJob."""
 
 
+class AnnotatedMeta(Meta, frozen=True):
+    """Metadata of a kind whose annotations are input."""
+
+    annotations: dict[str, str] = {}
+
+
 class InferenceService(Custom, frozen=True):
-    """``berth.dev`` InferenceService."""
+    """``berth.dev`` InferenceService. Its annotations may tell traits of the model that the spec has no field for."""
+
+    metadata: AnnotatedMeta = AnnotatedMeta()
 
 
 class AcceleratorPool(Custom, frozen=True):

@@ -37,6 +37,7 @@ class ServiceView:
     needs: dict[str, Resources] = field(default_factory=dict)  # what one pod of each variant asks for
     waiting_since: dict[str, float] = field(default_factory=dict)  # variant -> since when replicas are not bound
     seen_starts: set[str] = field(default_factory=set)  # pods whose start has been learned
+    reference: str = ""  # the accelerator whose replica has the capacity 1.0
     forecast_record: str = ""
     restored: bool = False
 

@@ -1,0 +1,125 @@
+"""What each service may run on: candidates from its spec and the pools, offers from what is free right now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from berth.controllers.services.view import ServiceView
+from berth.fleet.fleet import Fleet
+from berth.inference.candidates import Candidate, Candidates, candidates
+from berth.inference.coldstart import Key, Prior, prior_of
+from berth.inference.records import Offer, Variant
+from berth.inference.request import ServiceRequest, service_request
+from berth.inference.room import Rooms, Tolerations
+from berth.inference.supply import Supply, supply
+from berth.values import Resources, parse_duration
+
+COLD_QUANTILE = 0.9
+"""Plans go by the start that nine of ten replicas keep."""
+
+PodFacts = Callable[[ServiceView, Variant], tuple[Resources, Tolerations]]
+"""What one pod of a variant asks for, and the taints that it tolerates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a service may run on, and the request that it follows from."""
+
+    request: ServiceRequest
+    found: Candidates
+
+    @property
+    def variants(self) -> dict[str, Variant]:
+        """By name."""
+        return {candidate.variant.name: candidate.variant for candidate in self.found.found}
+
+
+class Market:
+    """Candidates per service, computed again only when its spec, the catalogue or what pools consist of changed."""
+
+    def __init__(self, fleet: Fleet, rooms: Rooms, pod_facts: PodFacts) -> None:
+        self._fleet, self._rooms, self._pod_facts = fleet, rooms, pod_facts
+        self._supplies: dict[str, tuple[int, Supply | None]] = {}
+        self._version = 0
+        self._catalogue: object = None
+        self._choices: dict[str, tuple[tuple[int, int], Choice]] = {}
+
+    def choice(self, view: ServiceView) -> Choice:
+        """What ``view`` may run on. Raises: ValueProblem, which a validated spec does not."""
+        assert view.spec is not None
+        self._refresh()
+        state = (view.object.metadata.generation, self._version)
+        known = self._choices.get(view.uid)
+        if known is not None and known[0] == state:
+            return known[1]
+        meta = view.object.metadata
+        request = service_request(meta.name, view.spec, view.object.metadata.annotations, self._fleet.catalogue)
+        supplies = [entry for _, entry in self._supplies.values() if entry is not None]
+        reference = known[1].found.reference if known is not None else view.reference
+        choice = Choice(request, candidates(request, supplies, self._fleet.catalogue, reference))
+        self._choices[view.uid] = (state, choice)
+        view.reference = choice.found.reference or view.reference
+        return choice
+
+    def forget(self, uid: str) -> None:
+        """The service is gone."""
+        self._choices.pop(uid, None)
+
+    def offers(
+        self, view: ServiceView, choice: Choice, wanted: Mapping[str, int], full: Callable[[str], bool]
+    ) -> tuple[Offer, ...]:
+        """How many of each candidate can exist now. ``full``: variants of which no more are to be asked for."""
+        return tuple(self._offer(view, choice, candidate, wanted, full) for candidate in choice.found.found)
+
+    def cold_start(self, view: ServiceView, choice: Choice, variant: Variant, share: float, *, cached: bool) -> float:
+        """Seconds within which ``share`` of the starts of a replica are done: as the user says, else as learned."""
+        assert view.spec is not None
+        stated = view.spec.cold_start.estimate if view.spec.cold_start is not None else None
+        if stated and stated != "Auto":
+            return parse_duration(stated)
+        return view.starts.quantile(start_key(view, variant, cached=cached), share, self.prior(choice, cached=cached))
+
+    def prior(self, choice: Choice, *, cached: bool) -> Prior:
+        """What the catalogue expects of a start."""
+        weights = choice.request.model.weights if choice.request.model is not None else 0
+        return prior_of(self._fleet.catalogue.serving, weights, cached=cached)
+
+    def _offer(
+        self,
+        view: ServiceView,
+        choice: Choice,
+        candidate: Candidate,
+        wanted: Mapping[str, int],
+        full: Callable[[str], bool],
+    ) -> Offer:
+        variant = candidate.variant
+        needs, tolerations = self._pod_facts(view, variant)
+        view.needs[variant.name] = needs
+        have = wanted.get(variant.name, 0)
+        room = have if full(variant.name) else have + self._rooms.free(variant, needs, tolerations)
+        cold = self.cold_start(view, choice, variant, COLD_QUANTILE, cached=False)
+        return candidate.offer(room, cold_start_seconds=cold)
+
+    def _refresh(self) -> None:
+        """Read pools that consist of other nodes than before; the version moves only if that says something else."""
+        fleet = self._fleet
+        changed = self._catalogue is not fleet.catalogue
+        self._catalogue = fleet.catalogue
+        for name in self._supplies.keys() - fleet.pools.keys():
+            del self._supplies[name]
+            changed = True
+        for name, pool in fleet.pools.items():
+            known = self._supplies.get(name)
+            if known is not None and known[0] == pool.structure and not changed:
+                continue
+            fresh = supply(pool, fleet.catalogue)
+            changed = changed or known is None or known[1] != fresh
+            self._supplies[name] = (pool.structure, fresh)
+        self._version += changed
+
+
+def start_key(view: ServiceView, variant: Variant, *, cached: bool) -> Key:
+    """What starts alike: the model as clients name it, the accelerator, the pool."""
+    assert view.spec is not None
+    return Key(view.spec.model.name or view.key[1], variant.accelerator, variant.pool, cached)
