@@ -1,0 +1,163 @@
+"""Demand of every service, asked for in one round each control period, and the forecaster that it feeds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from berth.controllers.services.supply import Choice
+from berth.controllers.services.view import ServiceKey, ServiceView
+from berth.inference.capacity import Capacity
+from berth.inference.demand import Sample, SignalFacts, combine
+from berth.inference.forecast.model import DemandModel
+from berth.inference.records import DemandState
+from berth.inference.service import Seen
+from berth.telemetry.readings import DemandSource, Reading, ServiceQuery, SignalQuery, Telling
+from berth.values import parse_duration
+
+_LOG: Final = logging.getLogger(__name__)
+
+HISTORY_SECONDS: Final = 14 * 86_400.0
+STEP_SECONDS: Final = 60.0
+_IN_FLIGHT: Final = frozenset({"vLLM", "SGLang", "InferenceExtension"})
+"""Presets that count requests in flight; the others but Custom count requests a second."""
+_FROM_REPLICAS: Final = frozenset({"vLLM", "SGLang", "Requests"})
+"""Presets that the replicas themselves report, so that there is nothing to report at zero."""
+
+
+@dataclass(slots=True)
+class Known:
+    """What is known of one service's demand."""
+
+    model: DemandModel
+    telling: Telling = field(default_factory=lambda: Telling({}))
+    seen: Seen = field(default_factory=lambda: Seen(DemandState.UNKNOWN, reason="not asked yet"))
+    read_history: bool = False
+    lost: bool = False
+
+
+class DemandBook:
+    """Demand by service uid. ``poll`` asks; everything else answers from what was last heard."""
+
+    def __init__(self, source: DemandSource) -> None:
+        self._source = source
+        self._known: dict[str, Known] = {}
+
+    def of(self, view: ServiceView) -> Known:
+        """What is known of ``view``; its forecaster as it was recorded, if it was."""
+        known = self._known.get(view.uid)
+        if known is None:
+            known = self._known[view.uid] = Known(_restored(view))
+        return known
+
+    def forget(self, uid: str) -> None:
+        """The service is gone."""
+        self._known.pop(uid, None)
+
+    async def poll(
+        self, views: Sequence[tuple[ServiceView, Choice]], pods: Mapping[ServiceKey, Sequence[str]], now: float
+    ) -> None:
+        """Ask about every service in ``views`` once, and let the forecasters hear the answers."""
+        queries = {view.uid: _query(view, pods.get(view.key, ())) for view, _ in views if _signals(view)}
+        percentiles = {view.key: _percentile(view) for view, _ in views}
+        for view, choice in views:
+            if view.uid in queries and not self.of(view).read_history:
+                await self._read_history(view, choice, queries[view.uid], now)
+        told = await self._source.poll(list(queries.values()), percentiles)
+        for view, choice in views:
+            known = self.of(view)
+            query = queries.get(view.uid)
+            if query is None:
+                known.seen = Seen(DemandState.UNKNOWN, None, now, "scaling.demand names no signal")
+                continue
+            known.telling = told.get(view.key, Telling({}))
+            samples = {name: _sample(reading) for name, reading in known.telling.readings.items()}
+            known.seen = combine(_facts(view, choice), samples, len(query.pods), now)
+            known.model.observe(now, known.seen.work)
+
+    async def _read_history(self, view: ServiceView, choice: Choice, query: ServiceQuery, now: float) -> None:
+        """Once per process: what the source remembers from before."""
+        known = self.of(view)
+        known.read_history = True
+        assert view.spec is not None
+        scaling = view.spec.scaling
+        asked = scaling.forecast.history if scaling is not None and scaling.forecast is not None else None
+        span = parse_duration(asked) if asked else HISTORY_SECONDS
+        works: dict[float, float | None] = {}
+        for facts, signal in zip(_facts(view, choice), query.signals, strict=True):
+            for at, load in await self._source.history(query, signal, now - span, now, STEP_SECONDS):
+                if load is not None:
+                    works[at] = max(works.get(at) or 0.0, load / facts.capacity)
+                else:
+                    works.setdefault(at, None)
+        if works:
+            known.model = DemandModel(step_seconds=STEP_SECONDS)
+            for at in sorted(works):
+                known.model.observe(at, works[at])
+
+
+def slo_met(view: ServiceView, telling: Telling) -> bool | None:
+    """Whether every promised time that was measured is kept; None where none was."""
+    slo = view.spec.slo if view.spec is not None else None
+    if slo is None:
+        return None
+    promised = {"ttft": slo.ttft, "itl": slo.itl, "latency": slo.latency}
+    measured = [
+        telling.seconds[name] <= parse_duration(text)
+        for name, text in promised.items()
+        if text is not None and name in telling.seconds
+    ]
+    return all(measured) if measured else None
+
+
+def _restored(view: ServiceView) -> DemandModel:
+    if view.forecast_record:
+        try:
+            return DemandModel.unpack(view.forecast_record)
+        except ValueError as problem:
+            _LOG.warning("%s: the forecaster begins anew, its record cannot be read: %s", view.name, problem)
+    return DemandModel(step_seconds=STEP_SECONDS)
+
+
+def _signals(view: ServiceView) -> tuple[SignalQuery, ...]:
+    scaling = view.spec.scaling if view.spec is not None else None
+    signals = scaling.demand.signals if scaling is not None and scaling.demand is not None else None
+    return tuple(SignalQuery(entry.name, entry.source, entry.preset, entry.query or "") for entry in signals or ())
+
+
+def _query(view: ServiceView, pods: Sequence[str]) -> ServiceQuery:
+    return ServiceQuery(*view.key, _signals(view), tuple(pods))
+
+
+def _facts(view: ServiceView, choice: Choice) -> list[SignalFacts]:
+    scaling = view.spec.scaling if view.spec is not None else None
+    signals = scaling.demand.signals if scaling is not None and scaling.demand is not None else None
+    return [
+        SignalFacts(
+            entry.name,
+            _capacity(entry.per_replica, entry.preset, choice.found.reference_capacity),
+            entry.preset in _FROM_REPLICAS or entry.source == "Pods",
+        )
+        for entry in signals or ()
+    ]
+
+
+def _capacity(stated: str | None, preset: str, estimate: Capacity | None) -> float:
+    """Load of one reference replica: as stated, else as sized; a replica of unknown size carries one unit."""
+    if stated and stated != "Auto":
+        return float(stated)
+    if estimate is None:
+        return 1.0
+    sized = estimate.in_flight if preset in _IN_FLIGHT else estimate.requests_per_second
+    return sized if sized > 0 else 1.0
+
+
+def _sample(reading: Reading) -> Sample:
+    return Sample(DemandState(reading.state), reading.load, reading.at, reading.reason)
+
+
+def _percentile(view: ServiceView) -> int:
+    slo = view.spec.slo if view.spec is not None else None
+    return (slo.percentile if slo is not None else None) or 99

@@ -1,0 +1,78 @@
+"""What demand sources are asked and what they answer.
+
+An answer is one of three things. *Value* and *Idle* were measured; *Unknown* says what was tried. Nothing that is
+missing ever becomes a zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+State = Literal["Value", "Idle", "Unknown"]
+ServiceName = tuple[str, str]
+"""(namespace, name)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One answer of one signal; ``load`` is None exactly with Unknown, ``at`` (unix seconds) when it was true."""
+
+    state: State
+    load: float | None = None
+    at: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SignalQuery:
+    """One signal of a service; ``query`` with the preset Custom only."""
+
+    name: str
+    source: Literal["Prometheus", "Pods"]
+    preset: str
+    query: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceQuery:
+    """A service and the names of its live pods."""
+
+    namespace: str
+    name: str
+    signals: tuple[SignalQuery, ...]
+    pods: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> ServiceName:
+        """(namespace, name)."""
+        return (self.namespace, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """Everything read of one service in one round.
+
+    ``readings`` by signal. ``in_flight`` by pod name, for the choice of victims. ``seconds`` are measured times at a
+    percentile by ``ttft``, ``itl`` and ``latency``; ``tokens_per_second`` is what it generates. Absent: not measured.
+    """
+
+    readings: Mapping[str, Reading]
+    in_flight: Mapping[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    tokens_per_second: float | None = None
+
+
+class DemandSource(Protocol):
+    """Who can be asked. No method raises for a source that cannot be reached: it answers Unknown, and why."""
+
+    async def poll(
+        self, services: Sequence[ServiceQuery], percentile: Mapping[ServiceName, int]
+    ) -> Mapping[ServiceName, Telling]:
+        """Ask about all ``services`` at once, in as few requests as that takes."""
+
+    async def history(
+        self, service: ServiceQuery, signal: SignalQuery, since: float, until: float, step: float
+    ) -> list[tuple[float, float | None]]:
+        """(unix seconds, load) on a grid of ``step`` seconds; None where nothing is known; empty without a record."""
