@@ -31,7 +31,8 @@ class ServiceView:
     persisted: Mapping[str, Any] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
     starts: ColdStarts = field(default_factory=ColdStarts)
-    startup_seconds: int = 0
+    startup_seconds: int = 0  # budget in force for a start; see berth.inference.coldstart.frozen_budget
+    template_changes: bool = True  # the user's spec is another one since the budget was last looked at
     plan: Plan | None = None
     reserved: set[str] = field(default_factory=set)
     needs: dict[str, Resources] = field(default_factory=dict)  # what one pod of each variant asks for

@@ -1,0 +1,161 @@
+"""Plans of all services, decided one after the other against one ledger.
+
+It shares that ledger, and the thread, with the placement of gangs: what one decision promises the next one sees taken.
+Services whose PriorityClass is higher decide first. A plan is only a decision; the service's reconciler carries it out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from berth.controllers.services.demand import DemandBook, slo_met
+from berth.controllers.services.facts import CRASHES, start_seconds
+from berth.controllers.services.observe import ServiceObserver
+from berth.controllers.services.reserve import Reservations
+from berth.controllers.services.supply import COLD_QUANTILE, Choice, Market, PodFacts, start_key
+from berth.controllers.services.view import ServiceKey, ServiceView
+from berth.inference.coldstart import frozen_budget
+from berth.inference.mix import cheapest_mix
+from berth.inference.plan import decide
+from berth.inference.records import Mix, MixBounds, Offer
+from berth.inference.service import Foreseen, Plan, Sight
+from berth.telemetry.metrics import Metrics
+
+_LOG: Final = logging.getLogger(__name__)
+
+PERIOD_SECONDS: Final = 15.0
+"""How often demand is asked for and each service decided."""
+STARTUP_QUANTILE: Final = 0.99
+
+
+class ServicePlanner:
+    """Decides for services; ``carry_out`` is called with the key of one whose plan asks for a change."""
+
+    def __init__(
+        self,
+        observer: ServiceObserver,
+        market: Market,
+        demand: DemandBook,
+        reservations: Reservations,
+        pod_facts: PodFacts,
+        metrics: Metrics,
+        *,
+        priority: Callable[[ServiceView], int],
+        carry_out: Callable[[ServiceKey], object],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._observer, self._market, self._demand = observer, market, demand
+        self._reservations, self._pod_facts, self._metrics = reservations, pod_facts, metrics
+        self._priority, self._carry_out, self._wall = priority, carry_out, wall
+
+    def usable(self) -> list[tuple[ServiceView, Choice]]:
+        """Every service whose spec can be read, with what it may run on, the most important first."""
+        views = [view for view in self._observer.views.values() if view.spec is not None]
+        views.sort(key=lambda view: (-self._priority(view), view.object.metadata.created, view.uid))
+        return [(view, self._market.choice(view)) for view in views]
+
+    async def ask(self) -> None:
+        """One round of questions about demand."""
+        services = self.usable()
+        pods = {
+            view.key: [pod.metadata.name for pod in self._observer.pods(view) if not pod.metadata.deleting]
+            for view, _ in services
+        }
+        await self._demand.poll(services, pods, self._wall())
+
+    def decide_all(self, keep: Callable[[ServiceView], bool] = lambda view: True) -> int:
+        """Decide for every service that ``keep`` holds for; how many there were."""
+        count = 0
+        for view, choice in self.usable():
+            if keep(view):
+                self._guarded(view, choice)
+                count += 1
+        return count
+
+    def decide(self, view: ServiceView) -> Plan | None:
+        """Decide for one service now; None where its spec cannot be read."""
+        if view.spec is None:
+            return None
+        self._guarded(view, self._market.choice(view))
+        return view.plan
+
+    def forget(self, view: ServiceView) -> None:
+        """The service is gone: nothing is held or remembered for it."""
+        self._reservations.release(view)
+        self._demand.forget(view.uid)
+        self._market.forget(view.uid)
+
+    def _guarded(self, view: ServiceView, choice: Choice) -> None:
+        began = time.perf_counter()
+        try:
+            self._decide(view, choice)
+        except Exception:  # one bad service must not stop the others
+            _LOG.exception("service %s: no decision", view.name)
+        self._metrics.service_decision_seconds.observe(time.perf_counter() - began)
+
+    def _decide(self, view: ServiceView, choice: Choice) -> None:
+        now = self._wall()
+        self._learn_starts(view, choice)
+        known = self._demand.of(view)
+        wanted = self._observer.wanted(view)
+        horizon, cold = self._horizon(view, choice, wanted)
+        target = known.model.target(now, horizon, view.rules.promise)
+        sight = Sight(
+            now=now,
+            wanted=wanted,
+            replicas=self._observer.replicas(view, known.telling.in_flight),
+            seen=known.seen,
+            foreseen=Foreseen(target.work, target.point, target.quantile, horizon),
+            offers=self._market.offers(
+                view, choice, wanted, lambda name: self._reservations.refused(view, name, now)
+            ),
+            cold_start_seconds=cold,
+            slo_met=slo_met(view, known.telling),
+            crashing=self._observer.crashing(view, CRASHES),
+            excluded=choice.found.why_none(),
+        )
+        plan = decide(view.rules, view.memory, sight, cheapest)
+        view.memory, view.plan = plan.memory, plan
+        self._reserve(view, choice, plan, now)
+        self._carry_out(view.key)
+
+    def _reserve(self, view: ServiceView, choice: Choice, plan: Plan, now: float) -> None:
+        variants = choice.variants
+        tolerations = {name: self._pod_facts(view, variants[name])[1] for name in plan.counts if name in variants}
+        self._reservations.hold(view, variants, plan.counts, self._observer.bound(view), tolerations, now)
+
+    def _horizon(self, view: ServiceView, choice: Choice, wanted: Iterable[str]) -> tuple[float, float]:
+        """How far to look ahead, and the start to plan with: the slowest of what runs, else of the first candidate."""
+        variants = choice.variants
+        mine = [variants[name] for name in wanted if name in variants] or list(variants.values())[:1]
+        cold = max(
+            (self._market.cold_start(view, choice, variant, COLD_QUANTILE, cached=False) for variant in mine),
+            default=0.0,
+        )
+        return cold + PERIOD_SECONDS, cold
+
+    def _learn_starts(self, view: ServiceView, choice: Choice) -> None:
+        """Take in how long pods that have become ready since the last look took."""
+        variants = choice.variants
+        live = {pod.metadata.uid: pod for pod in self._observer.pods(view)}
+        view.seen_starts &= live.keys()
+        for uid, pod in live.items():
+            variant = variants.get(pod.metadata.labels.get("berth.dev/variant", ""))
+            seconds = start_seconds(pod)
+            if uid not in view.seen_starts and variant is not None and seconds is not None:
+                view.seen_starts.add(uid)
+                if view.startup_seconds or pod.metadata.created > view.object.metadata.created:
+                    view.starts.observe(start_key(view, variant, cached=False), seconds)
+        if view.spec is not None and variants:
+            first = next(iter(variants.values()))
+            learned = self._market.cold_start(view, choice, first, STARTUP_QUANTILE, cached=False)
+            view.startup_seconds = frozen_budget(view.startup_seconds, learned, template_changes=view.template_changes)
+            view.template_changes = False
+
+
+def cheapest(offers: list[Offer], bounds: MixBounds, current: dict[str, int]) -> Mix:
+    """The mix that the plan asks for, with the switching cost of the planning period."""
+    return cheapest_mix(offers, bounds, current)
