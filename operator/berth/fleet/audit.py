@@ -6,7 +6,7 @@ stand for may not. Costs as much as building the fleet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,30 +17,35 @@ from berth.fleet.rows import Rows
 PoolPicture = Mapping[str, Mapping[str, Any]]
 
 
-def picture(pool: Pool) -> dict[str, dict[str, Any]]:
-    """By node, everything a decision can read of it, with domains as paths of names and taints as taints."""
-    columns = {name: getattr(pool, name).tolist() for name in Rows.COLUMNS if name != "taint_class"}
+def picture(pool: Pool, nodes: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
+    """By node, everything a decision can read of it, with domains as paths of names and taints as taints.
+
+    Of all nodes, or of those of ``nodes`` that the pool has.
+    """
+    rows = pool.row if nodes is None else {name: pool.row[name] for name in nodes if name in pool.row}
+    places = list(rows.values())
+    columns = {name: getattr(pool, name)[places].tolist() for name in Rows.COLUMNS if name != "taint_class"}
     return {
         name: {
-            **{column: values[row] for column, values in columns.items()},
+            **{column: values[at] for column, values in columns.items()},
             "taints": pool.taint_classes[int(pool.taint_class[row])],
-            "labels": dict(pool.labels[row]),
+            "labels": pool.labels[row],
             "domains": tuple(
                 (pool.tree.path(level, int(domains[row])), pool.tree.private(level, int(domains[row])))
                 for level, domains in enumerate(pool.domain)
             ),
         }
-        for name, row in pool.row.items()
+        for at, (name, row) in enumerate(rows.items())
     }
 
 
-def differences(kept: Mapping[str, Pool], fresh: Mapping[str, Pool]) -> list[str]:
-    """What ``kept`` has that ``fresh`` has not, and the other way round, a sentence each."""
+def differences(kept: Mapping[str, Pool], fresh: Mapping[str, Pool], nodes: Iterable[str] | None = None) -> list[str]:
+    """What ``kept`` has that ``fresh`` has not, and the other way round, a sentence each; of all nodes or ``nodes``."""
     found = [f"pool {name} exists only {'as kept' if name in kept else 'anew'}" for name in kept.keys() ^ fresh.keys()]
     for name in sorted(kept.keys() & fresh.keys()):
         if kept[name].spec != fresh[name].spec:
             found.append(f"pool {name}: {kept[name].spec} should be {fresh[name].spec}")
-        found += [f"pool {name}: {text}" for text in _rows_differ(picture(kept[name]), picture(fresh[name]))]
+        found += [f"pool {name}: {text}" for text in rows_differ(kept[name], fresh[name], nodes)]
         found += [f"pool {name}: {text}" for text in broken(kept[name])]
     return sorted(found)
 
@@ -69,7 +74,12 @@ def broken(pool: Pool) -> Iterator[str]:
             yield f"level {level}: domains in use and domains known differ"
 
 
-def _rows_differ(kept: PoolPicture, fresh: PoolPicture) -> Iterator[str]:
+def rows_differ(kept: Pool, fresh: Pool, nodes: Iterable[str] | None = None) -> Iterator[str]:
+    """What the two say differently of all nodes, or of ``nodes``."""
+    return _pictures_differ(picture(kept, nodes), picture(fresh, nodes))
+
+
+def _pictures_differ(kept: PoolPicture, fresh: PoolPicture) -> Iterator[str]:
     for node in kept.keys() ^ fresh.keys():
         yield f"node {node} exists only {'as kept' if node in kept else 'anew'}"
     for node in kept.keys() & fresh.keys():

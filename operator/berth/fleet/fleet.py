@@ -50,6 +50,7 @@ class Fleet:
         self._labels: Packer[str] = Packer()
         self._amounts: Packer[int] = Packer()
         self._trials: list[list[Undo]] = []
+        self._touched: set[str] | None = None  # nodes about which something was said, while a recount wants to know
         self.pools: Mapping[str, Pool] = MappingProxyType(self._pools)
         self.nodes: Mapping[str, NodeFacts] = MappingProxyType(self._nodes)
         self.claims: Mapping[str, Claim] = self._ledger.claims
@@ -80,6 +81,7 @@ class Fleet:
             if kept == before:
                 return False
         self._nodes[facts.name] = kept
+        self._touch(facts.name)
         if before is None or before.labels is not kept.labels or before.allocatable is not kept.allocatable:
             self._assign(facts)
         if (pool := self.pool_of(facts.name)) is not None:
@@ -91,6 +93,7 @@ class Fleet:
         """Forget a node. Claims on it stay until they are released. Returns whether it was known."""
         if self._nodes.pop(name, None) is None:
             return False
+        self._touch(name)
         self.membership.leave(name)
         self._disown(name)
         self._follow_membership()
@@ -136,6 +139,25 @@ class Fleet:
         fresh.claim(self.claims.values())
         return differences(self._pools, fresh.pools)
 
+    def second(self, touched: set[str]) -> Fleet:
+        """An empty fleet of the same pools over the same claims; nodes that change from now on go into ``touched``."""
+        second = Fleet(self.catalogue)
+        second._ledger, second._ticks, second.claims = self._ledger, self._ticks, self.claims
+        second.set_pools(self.membership.stated.values())
+        self._touched = touched
+        return second
+
+    def forget_second(self) -> None:
+        """Nobody wants to know of changes any more."""
+        self._touched = None
+
+    def become(self, second: Fleet) -> None:
+        """Hold the pools of ``second``, which has the same nodes and claims; it must not be used any more."""
+        self.membership, self._owner = second.membership, second._owner
+        self._pools.clear()
+        self._pools.update(second._pools)
+        self.version += 1
+
     @contextmanager
     def trial(self) -> Iterator[Fleet]:
         """What is claimed and released inside is undone at the end, and all versions are as if it had never been."""
@@ -175,9 +197,15 @@ class Fleet:
     def _set(self, key: str, claim: Claim | None) -> Claim | None:
         before = self._ledger.put(key, claim)
         for held, sign in ((before, -1), (claim, 1)):
-            if held is not None and (pool := self.pool_of(held.node)) is not None:
-                pool.hold(held, sign)
+            if held is not None:
+                self._touch(held.node)
+                if (pool := self.pool_of(held.node)) is not None:
+                    pool.hold(held, sign)
         return before
+
+    def _touch(self, node: str) -> None:
+        if self._touched is not None:
+            self._touched.add(node)
 
     def _gained(self, changes: Iterable[_Change]) -> None:
         if not self._trials and any(before is not None for _, before, _ in changes):

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
 from berth.catalogue.overlay import LiveCatalogue
-from berth.controllers.app import CATCH_UP_SECONDS, PROMISE_SECONDS, App, CannotLead, Identity, elect_and_lead
+from berth.controllers.app import (
+    CATCH_UP_SECONDS,
+    DRIFT_SECONDS,
+    PROMISE_SECONDS,
+    App,
+    CannotLead,
+    Identity,
+    elect_and_lead,
+)
 from berth.controllers.gangs import Settings
 from berth.telemetry.metrics import Metrics
 from tests.unit.cluster.fakes import settle
@@ -28,7 +36,14 @@ def make_app(server: Server) -> App:
 
 @asynccontextmanager
 async def beating(app: App) -> AsyncIterator[None]:
-    task = asyncio.create_task(app._beat())
+    async with going(app._beat()):
+        yield
+
+
+@asynccontextmanager
+async def going(loop: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """One of the loops that go on for ever, for the length of a block."""
+    task = asyncio.create_task(loop)
     await asyncio.sleep(0)
     try:
         yield
@@ -141,6 +156,21 @@ async def test_a_promise_that_is_being_carried_out_stays() -> None:
         app.queue.done(JOB)
         await server.clock.advance(2)
         assert not app.fleet.claims
+
+
+async def test_a_fleet_that_drifted_is_put_right_and_decided_on_again(caplog: pytest.LogCaptureFixture) -> None:
+    server = make_server(nodes=4)
+    app = make_app(server)
+    (pool,) = app.fleet.pools.values()
+    pool.free_devices[0] = 0
+    version = app.fleet.version
+    async with going(app._audit()):
+        await server.clock.advance(2 * DRIFT_SECONDS)
+    assert app.fleet.check() == []
+    assert app.fleet.version > version
+    assert app.scheduler._wake.is_set()
+    assert sample(app, "berth_fleet_drifts_total") == 1
+    assert "node n0: free_devices is 0, should be 8" in caplog.text
 
 
 class Lease:
