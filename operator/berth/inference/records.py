@@ -8,9 +8,8 @@ reference replica has the capacity 1.0. Time is unix seconds, money US dollars p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Literal
 
 from berth.values import CapacityType
@@ -54,7 +53,8 @@ class Offer:
 
     ``room`` counts those that exist, those that fit into free devices now, and ``growth`` those that an autoscaler may
     still add nodes for (not in ``room``). ``cold_start_seconds`` is the quantile that plans go by, ``growth_seconds``
-    what a new node adds to it.
+    what a new node adds to it. ``preference`` multiplies the price in the choice alone, and ``rank`` decides between
+    offers that cost the same for the same work, the smaller first.
     """
 
     variant: Variant
@@ -62,6 +62,8 @@ class Offer:
     growth: int = 0
     cold_start_seconds: float = 0.0
     growth_seconds: float = 0.0
+    preference: float = 1.0
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class MixBounds:
     max_zone_loss: float = 1.0
     spot_allowed: bool = True
     on_demand_allowed: bool = True
-    keep: Mapping[str, int] = MappingProxyType({})
+    keep: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,8 @@ class Mix:
 
     ``short`` is the work that no allowed mix could carry (0 where the bounds are kept); ``bound_by`` names in one word
     what kept it there, such as Capacity, MaxReplicas, OnDemandFloor, MaxZoneLoss. ``lower_bound`` is proven dollars per
-    hour (with switching cost) below which no mix goes.
+    hour (with switching cost) below which no mix goes; ``objective`` is this mix in the same terms: preferences
+    applied, starts paid.
     """
 
     counts: Mapping[str, int]
@@ -100,6 +103,7 @@ class Mix:
     lower_bound: float = 0.0
     short: float = 0.0
     bound_by: str = ""
+    objective: float = 0.0
 
     @property
     def replicas(self) -> int:

@@ -1,0 +1,293 @@
+"""How much one replica carries at the SLO, before anything was measured of it.
+
+A roofline says how long a step takes with a number of requests in flight, and a queue says how many are in flight at a
+given rate of arrivals. The utilisation that a service can hold is then a result: a tight promise at a high percentile
+leaves a replica half idle, a backlog without promise fills it.
+
+With P parameters of b bits, n devices, k bytes of KV cache a token, I tokens in and O out:
+
+* a step of decoding B requests: ``max((P·b/8 + B·k·(I + O/2)) / (n·bandwidth·f_b) / a, 2·P·B·a / (n·flops·f_d)) + s``
+  (weights and caches are read once a step; two operations a parameter and token; a tokens come of a step when the
+  engine speculates, which costs a-fold operations);
+* a prompt: ``2·P·I / (n·flops·f_p)``;
+* ``s``, launches and all-reduces: ``layers × (launches + 2 all-reduces where n > 1)``.
+
+In continuous batching every request passes O steps, so that each step carries B/O prompts and takes
+``T(B) = decode(B) + B/O × prompt``; B requests in flight complete at the rate ``μ(B) = B / (O·T(B))``. Requests in
+flight are then a processor-sharing queue with rates μ(n), whose stationary law depends on the distribution of lengths
+only through its mean (Cohen 1979, "The multiple phase service network with generalized processor sharing"):
+``π(n) ∝ Π λ/μ(k)``, with μ constant beyond what memory holds. An arrival sees that law (PASTA); the times at the
+percentile p are those at the p-quantile of n, and the capacity is the largest λ that keeps them.
+
+Fractions and constants: :class:`berth.catalogue.serving.Sizing`, with their sources in the catalogue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Final, Literal
+
+import numpy as np
+
+from berth.catalogue.records import Accelerator
+from berth.catalogue.serving import Engine, Sizing
+from berth.catalogue.sizing import SERVING_OVERHEAD_BYTES, ServedModel
+
+Limit = Literal["Ttft", "Itl", "Latency", "Memory", "Requests", ""]
+_MOST_MEMORY_SHARE: Final = 0.95
+_HALVINGS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Seconds that the ``percentile`` (0–100) of requests must keep; ``inf`` where nothing is promised."""
+
+    percentile: float = 99.0
+    ttft: float = inf
+    itl: float = inf
+    latency: float = inf
+
+    @property
+    def timed(self) -> bool:
+        """Whether any time is promised."""
+        return min(self.ttft, self.itl, self.latency) < inf
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Mean tokens of a request: ``tokens_in`` of the prompt and ``tokens_out`` of the answer, at least one each."""
+
+    tokens_in: float
+    tokens_out: float
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What a step takes: seconds ``fixed``, ``per_request`` more for each in flight by either roof, and a ``prompt``.
+
+    The memory roof is ``weights + n × cache``, the compute roof ``n × compute``.
+    """
+
+    fixed: float
+    weights: float
+    cache: float
+    compute: float
+    prompt: float
+    tokens_out: float
+
+    def step(self, batch: int) -> float:
+        """Seconds of a step with ``batch`` requests, its share of prompts included: T(B)."""
+        decode = max(self.weights + batch * self.cache, batch * self.compute) + self.fixed
+        return decode + batch / self.tokens_out * self.prompt
+
+    def rate(self, batch: int) -> float:
+        """Requests/s that ``batch`` in flight complete: μ(B)."""
+        return batch / (self.tokens_out * self.step(batch)) if batch else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What one replica carries at the SLO.
+
+    ``concurrency``: requests of full length that memory holds. ``batch``: in flight at the promised percentile.
+    ``requests_per_second``, ``tokens_per_second`` (out) and ``in_flight`` (mean) there; ``utilisation``: of the rate at
+    which its queue would grow without bound. ``ttft``, ``itl``, ``latency``: seconds at the percentile. ``bound_by``
+    says what stops it. All zero where even one request alone misses the promise; then the times are that one's.
+    """
+
+    concurrency: int
+    batch: int
+    requests_per_second: float
+    tokens_per_second: float
+    in_flight: float
+    utilisation: float
+    ttft: float
+    itl: float
+    latency: float
+    bound_by: Limit
+
+
+def memory_share(accelerator: Accelerator) -> float:
+    """The share of a device's memory for weights and KV cache, down to a hundredth; 0 where memory is not known."""
+    if accelerator.memory_bytes <= SERVING_OVERHEAD_BYTES:
+        return 0.0
+    free = 1 - SERVING_OVERHEAD_BYTES / accelerator.memory_bytes
+    return min(_MOST_MEMORY_SHARE, int(free * 100) / 100)
+
+
+def kv_room(accelerator: Accelerator, model: ServedModel, devices: int) -> int:
+    """Bytes that weights and engine leave for KV cache on ``devices``; negative where they do not even fit."""
+    return devices * (accelerator.memory_bytes - SERVING_OVERHEAD_BYTES) - model.weights
+
+
+def concurrency(accelerator: Accelerator, model: ServedModel, devices: int, most: int) -> int:
+    """Requests of full length that memory holds, at most ``most``; that where KV size or memory are not known."""
+    if accelerator.host_memory or not model.kv_cache:
+        return most
+    return max(0, min(most, kv_room(accelerator, model, devices) // model.kv_cache))
+
+
+def speed(
+    accelerator: Accelerator,
+    devices: int,
+    model: ServedModel,
+    requests: Requests,
+    sizing: Sizing,
+    tokens_per_step: float = 1.0,
+) -> Speed | None:
+    """The roofline of a replica, ``None`` where bandwidth or operations of the accelerator are not known."""
+    compute = accelerator.compute
+    bandwidth = devices * accelerator.memory_bandwidth * sizing.bandwidth_fraction
+    flops = devices * compute.flops(model.bits)
+    if not bandwidth or not flops:
+        return None
+    layers = sizing.layers_per_billionth * (model.parameters / 1e9) ** sizing.layers_exponent
+    linked = accelerator.link_gbytes_per_second > 0
+    reduce = sizing.reduce_seconds if linked else sizing.unlinked_reduce_seconds
+    launches = layers * (sizing.layer_seconds + (2 * reduce if devices > 1 else 0.0))
+    resident = requests.tokens_in + requests.tokens_out / 2
+    return Speed(
+        fixed=launches / tokens_per_step,
+        weights=model.weights / bandwidth / tokens_per_step,
+        cache=model.kv_bytes_per_token * resident / bandwidth / tokens_per_step,
+        compute=2 * model.parameters / (flops * (compute.decode or sizing.decode_fraction)),
+        prompt=2 * model.parameters * requests.tokens_in / (flops * (compute.prefill or sizing.prefill_fraction)),
+        tokens_out=requests.tokens_out,
+    )
+
+
+def capacity(
+    accelerator: Accelerator,
+    devices: int,
+    model: ServedModel,
+    promise: Promise,
+    sizing: Sizing,
+    engine: Engine | None = None,
+    *,
+    requests: Requests | None = None,
+    speculates: bool = False,
+) -> Capacity | None:
+    """The capacity of a replica on ``devices`` devices, ``None`` where its speed cannot be known.
+
+    An engine that does not batch continuously waits for the longest of a batch and yields ``static_batch_share`` of it.
+    """
+    shape = requests or _shape(model, sizing)
+    tokens_per_step = engine.tokens_per_step if engine is not None and speculates else 1.0
+    roof = speed(accelerator, devices, model, shape, sizing, tokens_per_step)
+    if roof is None:
+        return None
+    most = int(sizing.most_requests)
+    held = concurrency(accelerator, model, devices, most)
+    share = 1.0 if engine is None or engine.continuous_batching else sizing.static_batch_share
+    return at_promise(roof, held, promise, sizing, limit="Memory" if held < most else "Requests", share=share)
+
+
+def _shape(model: ServedModel, sizing: Sizing) -> Requests:
+    """The assumed request, shortened in proportion where the model's context does not hold it."""
+    total = sizing.input_tokens + sizing.output_tokens
+    fit = min(1.0, model.context_tokens / total) if model.context_tokens else 1.0
+    return Requests(max(1.0, sizing.input_tokens * fit), max(1.0, sizing.output_tokens * fit))
+
+
+def at_promise(
+    roof: Speed, held: int, promise: Promise, sizing: Sizing, *, limit: Limit = "Memory", share: float = 1.0
+) -> Capacity:
+    """The capacity of a replica with ``roof`` that holds ``held`` requests at once, see the module."""
+    rates = np.array([roof.rate(batch) * share for batch in range(1, held + 1)])
+    deepest, bound = _deepest(roof, held, rates, promise, limit)
+    if not deepest:
+        times = _times(roof, max(held, 1), np.array([roof.rate(1) * share]), 1)
+        return Capacity(held, 0, 0.0, 0.0, 0.0, 0.0, *times, bound)
+    arrivals = _arrivals(rates, deepest, promise.percentile / 100, sizing) if promise.timed else (
+        sizing.backlog_utilisation * float(rates.max()))  # fmt: skip
+    mean, quantile = _in_flight(rates, arrivals, promise.percentile / 100)
+    return Capacity(
+        concurrency=held,
+        batch=min(quantile, held),
+        requests_per_second=arrivals,
+        tokens_per_second=arrivals * roof.tokens_out,
+        in_flight=mean,
+        utilisation=arrivals / float(rates.max()),
+        **dict(zip(("ttft", "itl", "latency"), _times(roof, held, rates, quantile), strict=True)),
+        bound_by=bound,
+    )
+
+
+def _times(roof: Speed, held: int, rates: np.ndarray, flying: int) -> tuple[float, float, float]:
+    """Seconds to the first token, between tokens and to the last for the last of ``flying`` requests."""
+    batch = min(flying, held)
+    step = roof.step(batch)
+    waiting = (flying - batch) / float(rates[-1]) if flying > batch else 0.0
+    first = waiting + roof.prompt + step
+    return first, step, first + (roof.tokens_out - 1) * step
+
+
+def _deepest(roof: Speed, held: int, rates: np.ndarray, promise: Promise, limit: Limit) -> tuple[int, Limit]:
+    """The most requests in flight of which the last still keeps the promise, and what stops one more."""
+    if not held:
+        return 0, limit
+    if not promise.timed:
+        return held, limit
+    wanted: tuple[tuple[Limit, float], ...] = (
+        ("Ttft", promise.ttft), ("Itl", promise.itl), ("Latency", promise.latency),
+    )  # fmt: skip
+
+    def missed(flying: int) -> Limit | None:
+        times = _times(roof, held, rates, flying)
+        return next((name for (name, bound), time in zip(wanted, times, strict=True) if time > bound), None)
+
+    low, high = 0, 1
+    while (stop := missed(high)) is None and high < 64 * held:
+        low, high = high, 2 * high
+    while stop is not None and high - low > 1:
+        middle = (low + high) // 2
+        found = missed(middle)
+        low, high, stop = (middle, high, stop) if found is None else (low, middle, found)
+    if stop is None:
+        low = high
+    return low, (limit if stop is None or low >= held else stop)
+
+
+def _arrivals(rates: np.ndarray, deepest: int, share: float, sizing: Sizing) -> float:
+    """The largest arrivals/s at which at most ``deepest`` are in flight for ``share`` of the time."""
+    low, high = 0.0, float(rates.max()) * sizing.backlog_utilisation
+    if _below(rates, high, deepest) >= share:
+        return high
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _below(rates, middle, deepest) >= share else (low, middle)
+    return low
+
+
+def _weights(rates: np.ndarray, arrivals: float) -> tuple[np.ndarray, float]:
+    """π(0..held) up to a factor, and the ratio by which it falls beyond."""
+    logs = np.concatenate(([0.0], np.cumsum(np.log(arrivals) - np.log(rates))))
+    return np.exp(logs - logs.max()), arrivals / float(rates[-1])
+
+
+def _below(rates: np.ndarray, arrivals: float, deepest: int) -> float:
+    """P(in flight ≤ ``deepest``) at ``arrivals``; 0 where the queue has no stationary law."""
+    if arrivals <= 0:
+        return 1.0
+    weights, ratio = _weights(rates, arrivals)
+    if ratio >= 1:
+        return 0.0
+    beyond = weights[-1] * ratio / (1 - ratio)
+    if deepest < len(weights):
+        return float(weights[: deepest + 1].sum() / (weights.sum() + beyond))
+    return float(1 - beyond * ratio ** (deepest - len(weights) + 1) / (weights.sum() + beyond))
+
+
+def _in_flight(rates: np.ndarray, arrivals: float, share: float) -> tuple[float, int]:
+    """The mean number in flight and its quantile at ``share``, at least 1."""
+    weights, ratio = _weights(rates, arrivals)
+    held = len(rates)
+    beyond = weights[-1] * ratio / (1 - ratio)
+    total = weights.sum() + beyond
+    mean = float(weights @ np.arange(held + 1)) + beyond * (held + 1 / (1 - ratio))
+    below = np.cumsum(weights) / total
+    if below[-1] >= share:
+        return mean / total, max(1, int(np.searchsorted(below, share)))
+    left = (1 - share) * total / beyond
+    return mean / total, held + int(np.ceil(np.log(left) / np.log(ratio)))
