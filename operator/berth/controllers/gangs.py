@@ -70,8 +70,9 @@ def probe_plan(view: JobView, fleet: Fleet, settings: Settings) -> GangPlan:
         cpu, rdma = nominal_share(pool, _fabric_kind(pool, fleet), request)
     if names_cpu(spec.template.get("spec") or {}):
         cpu = 0
-    nodes = ("unknown",) * spec.workers
-    return _plan(view, settings, _Worker(name, resource, cpu, rdma), 1, nodes, view.state.checkpoint)
+    nominal = Placement(name, tuple(f"unknown-{rank}" for rank in range(spec.workers)), "Bounded", {}, {})
+    checkpoint = view.state.checkpoint or initial_checkpoint(spec, nominal, fleet.catalogue)
+    return _plan(view, settings, _Worker(name, resource, cpu, rdma), 1, nominal.nodes, checkpoint)
 
 
 @dataclass(frozen=True, slots=True)

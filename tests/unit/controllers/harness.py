@@ -36,7 +36,11 @@ JOB = ("research", "llm")
 
 
 class Server:
-    """The API server. ``refuse`` may answer any request with an error; after ``dies_after`` requests none arrives."""
+    """The API server.
+
+    ``refuse`` may answer any request with an error, ``admit`` the create of a body, in a dry run too; ``trials`` has
+    the bodies of dry runs. After ``dies_after`` requests none arrives.
+    """
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -44,6 +48,8 @@ class Server:
         self.owners: dict[Key, dict[str, set[str]]] = {}
         self.log: list[tuple[str, str, str]] = []
         self.refuse: Callable[[str, str, str], ClusterError | None] = lambda verb, plural, name: None
+        self.admit: Callable[[Json], ClusterError | None] = lambda body: None
+        self.trials: list[Json] = []
         self.version = 100
         self.requests = 0
         self.dies_after: int | None = None
@@ -103,6 +109,11 @@ class Server:
     async def create(self, kind: Kind[Any], body: Any, namespace: str = "", *, dry_run: bool = False, **_: Any) -> Any:
         name = body["metadata"]["name"]
         self._receive("create", kind.plural, name, changes=False)
+        if dry_run:
+            self.trials.append(body)
+        refusal = self.admit(body)
+        if refusal is not None:
+            raise refusal
         if dry_run:
             return kind.decode(json.dumps(body).encode())
         if (kind.plural, namespace, name) in self.objects:
@@ -231,10 +242,10 @@ class Operator:
         self.scheduler = Scheduler(self.observer, self.metrics, clock=server.clock.now, **idle)
         self.writer = StatusWriter(client, self.observer, self.queue, wall=server.now, clock=server.clock)
         how = Settings(**settings)
-        judge = Judge(client, self.observer, self.queue, how, clock=server.clock.now)
+        self.judge = Judge(client, self.observer, self.queue, how, clock=server.clock.now)
         told: Any = self.told
         self.jobs = TrainingJobs(
-            client, self.observer, self.scheduler, self.writer, judge, told, self.metrics, self.queue, how,
+            client, self.observer, self.scheduler, self.writer, self.judge, told, self.metrics, self.queue, how,
             wall=server.now,
         )  # fmt: skip
         self.see()

@@ -75,6 +75,12 @@ def test_a_running_pod_is_the_worker_that_its_labels_say() -> None:
     assert found.deleting_since is None
 
 
+def test_a_worker_s_image_is_that_of_its_first_container() -> None:
+    images = [{"name": "logger", "imageID": "log@sha256:1"}, {"name": "worker", "imageID": "llm@sha256:0a"}]
+    assert make_worker({"containerStatuses": images}).image_id == "llm@sha256:0a"
+    assert make_worker().image_id == ""
+
+
 @pytest.mark.parametrize("labels", [{}, {**LABELS, "berth.dev/rank": "x"}, {**LABELS, "berth.dev/attempt": ""}])
 def test_a_pod_without_a_rank_is_no_worker(labels: dict[str, str]) -> None:
     assert facts.worker(make_pod(labels=labels)) is None

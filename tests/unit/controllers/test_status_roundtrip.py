@@ -171,7 +171,7 @@ def test_a_long_list_of_ranks_is_compressed_and_read_back() -> None:
 def expect_taken_up(first: StoredJob) -> None:
     """A job of which only the placement was written goes on as the one that was never interrupted."""
     begun = first.history[-1].state
-    assert restore(first.status) == begun
+    assert restore(first.status, first.job.asked) == begun
 
 
 def test_the_placement_s_write_alone_says_all_that_an_attempt_begins_with() -> None:
@@ -182,8 +182,8 @@ def test_the_placement_s_write_alone_says_all_that_an_attempt_begins_with() -> N
     expect_taken_up(live)
 
 
-def test_the_same_holds_for_a_second_attempt() -> None:
-    live = StoredJob().start()
+def test_the_same_holds_for_a_second_attempt_and_for_all_that_the_spec_asks_for() -> None:
+    live = StoredJob(make_job(asked=("FabricSatisfied", "MemoryFits")), price=Decimal("2.5")).start()
     live.wait(3600).fail()
     live.look()
     live.kubelets()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -199,6 +200,19 @@ async def test_an_explained_refusal_is_not_replaced_by_its_bare_form() -> None:
     state = await desk.settled()
     bare = Waits(Refusal("NoCapacity", "no room"), 1, explained=False)
     assert not await desk.consider(state, bare)
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"), [("FabricUnsatisfied", "FabricSatisfied"), ("MemoryUnsatisfied", "MemoryFits")]
+)
+async def test_a_refusal_s_own_condition_goes_with_the_refusal(reason: Any, kind: str) -> None:
+    desk = Desk()
+    await desk.wait(FIRST_SECONDS + 1)
+    assert await desk.consider(desk.queued(), Waits(Refusal(reason, "none"), 1, explained=True))
+    assert desk.view.state.is_false(kind)
+    await desk.wait(MOVING_SECONDS + 1)
+    assert await desk.consider(desk.view.state, refusal("no room"))
+    assert kind not in desk.view.state.conditions
 
 
 async def test_a_job_of_the_same_name_made_anew_is_never_written_to() -> None:

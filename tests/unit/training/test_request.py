@@ -141,9 +141,16 @@ def test_tolerations_are_read_with_the_api_s_defaults() -> None:
         (with_resources(requests={"cpu": "1"}, limits={"cpu": "4"}), {"cpu": 1000}),
         (with_resources(limits={GPU: "8", "rdma/ib": "2"}), {"rdma/ib": 2}),
         ({**with_resources(requests={"cpu": "1"}), "overhead": {"cpu": "250m"}}, {"cpu": 1250}),
+        ({**with_resources(requests={"cpu": "1"}), "resources": {"requests": {"cpu": "4"}}}, {"cpu": 4000}),
+        ({**with_resources(), "resources": {"limits": {"cpu": "4"}}}, {"cpu": 4000}),
+        ({**with_resources(requests={"cpu": "1"}), "resources": {"limits": {"cpu": "4"}}}, {"cpu": 1000}),
+        ({**with_resources(), "resources": {"requests": {"cpu": "4"}}, "overhead": {"cpu": "1"}}, {"cpu": 5000}),
     ],
-    ids=["requests", "limits stand in", "requests win", "devices left out", "overhead"],
-)
+    ids=[
+        "requests", "limits stand in", "requests win", "devices left out", "overhead", "of the pod as a whole",
+        "the pod's limit stands in", "a container's request before the pod's limit", "of the pod and its overhead",
+    ],
+)  # fmt: skip
 def test_what_one_worker_needs_besides_devices(pod: dict[str, Any], expected: dict[str, int]) -> None:
     assert pod_needs(pod, {GPU}) == {**expected, "pods": 1}
 
@@ -154,9 +161,16 @@ containers = st.builds(
 )
 inits = st.builds(lambda one, policy: {**one, **policy}, containers, st.sampled_from([{}, {"restartPolicy": "Always"}]))
 templates = st.builds(
-    lambda main, init, overhead: {"containers": main, "initContainers": init, "overhead": overhead},
+    lambda main, init, overhead, requests, limits: {
+        "containers": main,
+        "initContainers": init,
+        "overhead": overhead,
+        "resources": {"requests": requests, "limits": limits},
+    },
     st.lists(containers, min_size=1, max_size=3),
     st.lists(inits, max_size=4),
+    amounts,
+    amounts,
     amounts,
 )
 
@@ -176,6 +190,7 @@ def test_cpu_counts_as_named_by_request_or_limit_of_the_worker() -> None:
     assert names_cpu(with_resources(requests={"cpu": "1"}))
     others = {"containers": [{"name": "worker"}, {"name": "log", "resources": {"requests": {"cpu": "1"}}}]}
     assert not names_cpu(others)
+    assert names_cpu({**with_resources(), "resources": {"requests": {"cpu": "8"}}})
 
 
 def test_the_lifecycle_s_view_has_the_defaults_of_the_contract() -> None:
@@ -183,6 +198,31 @@ def test_the_lifecycle_s_view_has_the_defaults_of_the_contract() -> None:
     assert (job.start_timeout, job.max_start_attempts, job.max_restarts) == (600.0, 5, 10)
     assert (job.max_duration, job.ttl, job.force_delete_after, job.grace) == (None, None, None, 30)
     assert (job.suspended, job.deleting, job.has_store, job.rules) == (False, False, False, ())
+    assert (job.asked, job.dataset) == ((), "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked"),
+    [
+        ({"fabric": {"kinds": ["InfiniBand"]}}, ("FabricSatisfied",)),
+        ({"fabric": {"minGbps": 400}}, ("FabricSatisfied",)),
+        ({"fabric": {"minRails": 4}}, ("FabricSatisfied",)),
+        ({"fabric": {}}, ()),
+        ({"model": {"parameters": "70B"}}, ("MemoryFits",)),
+        ({"fabric": {"minRails": 4}, "model": {"parameters": "70B"}}, ("FabricSatisfied", "MemoryFits")),
+    ],
+)
+def test_a_placement_is_to_fulfil_what_the_spec_asks_for(fields: dict[str, Any], asked: tuple[str, ...]) -> None:
+    assert lifecycle_job(make_spec(**fields), deleting=False, rejected=None).asked == asked
+
+
+@pytest.mark.parametrize(
+    ("dataset", "shown"),
+    [({"uri": "s3://data/pile", "version": "v12"}, "s3://data/pile@v12"), ({"uri": "s3://x"}, "s3://x"), (None, "")],
+)
+def test_the_data_is_named_with_its_version(dataset: dict[str, str] | None, shown: str) -> None:
+    lineage = {"parent": "llama"} | ({"dataset": dataset} if dataset else {})
+    assert lifecycle_job(make_spec(lineage=lineage), deleting=False, rejected=None).dataset == shown
 
 
 def test_the_lifecycle_s_view_has_what_the_user_wrote() -> None:
