@@ -14,6 +14,7 @@ from berth.inference.demand import Sample, SignalFacts, combine
 from berth.inference.forecast.model import DemandModel
 from berth.inference.records import DemandState
 from berth.inference.service import Seen
+from berth.telemetry.presets import counts_requests_in_flight, reported_by_replicas
 from berth.telemetry.readings import DemandSource, Reading, ServiceQuery, SignalQuery, Telling
 from berth.values import parse_duration
 
@@ -21,10 +22,6 @@ _LOG: Final = logging.getLogger(__name__)
 
 HISTORY_SECONDS: Final = 14 * 86_400.0
 STEP_SECONDS: Final = 60.0
-_IN_FLIGHT: Final = frozenset({"vLLM", "SGLang", "InferenceExtension"})
-"""Presets that count requests in flight; the others but Custom count requests a second."""
-_FROM_REPLICAS: Final = frozenset({"vLLM", "SGLang", "Requests"})
-"""Presets that the replicas themselves report, so that there is nothing to report at zero."""
 
 
 @dataclass(slots=True)
@@ -138,7 +135,7 @@ def _facts(view: ServiceView, choice: Choice) -> list[SignalFacts]:
         SignalFacts(
             entry.name,
             _capacity(entry.per_replica, entry.preset, choice.found.reference_capacity),
-            entry.preset in _FROM_REPLICAS or entry.source == "Pods",
+            reported_by_replicas(entry.preset) or entry.source == "Pods",
         )
         for entry in signals or ()
     ]
@@ -150,7 +147,7 @@ def _capacity(stated: str | None, preset: str, estimate: Capacity | None) -> flo
         return float(stated)
     if estimate is None:
         return 1.0
-    sized = estimate.in_flight if preset in _IN_FLIGHT else estimate.requests_per_second
+    sized = estimate.in_flight if counts_requests_in_flight(preset) else estimate.requests_per_second
     return sized if sized > 0 else 1.0
 
 

@@ -109,9 +109,7 @@ class ServicePlanner:
             replicas=self._observer.replicas(view, known.telling.in_flight),
             seen=known.seen,
             foreseen=Foreseen(target.work, target.point, target.quantile, horizon),
-            offers=self._market.offers(
-                view, choice, wanted, lambda name: self._reservations.refused(view, name, now)
-            ),
+            offers=self._market.offers(view, choice, wanted, lambda name: self._reservations.refused(view, name, now)),
             cold_start_seconds=cold,
             slo_met=slo_met(view, known.telling),
             crashing=self._observer.crashing(view, CRASHES),

@@ -1,0 +1,74 @@
+"""The names under which demand is found, read from ``data/metrics.yaml``.
+
+Engines and gateways rename their metrics; that changes a data file and no code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+import yaml
+
+Kind = Literal["gauge", "counter"]
+POD_LABELS = ("namespace", "pod")
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """One way to count demand. ``load``: figures to be summed, each as its names, the current one first.
+
+    ``matchers`` are label patterns by label, with ``{namespace}``, ``{name}`` and a trailing ``*``; empty: by pod.
+    """
+
+    name: str
+    kind: Kind
+    from_replicas: bool
+    load: tuple[tuple[str, ...], ...]
+    matchers: tuple[Mapping[str, str], ...] = ()
+    seconds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    tokens: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name that is tried."""
+        return tuple(name for aliases in self.load for name in aliases)
+
+    def labels(self) -> tuple[tuple[str, ...], ...]:
+        """The label sets by which series are told apart, one per matcher."""
+        return tuple(tuple(sorted(matcher)) for matcher in self.matchers) or (POD_LABELS,)
+
+
+@cache
+def presets() -> Mapping[str, Preset]:
+    """All of them by name."""
+    text = files("berth.telemetry").joinpath("data/metrics.yaml").read_text(encoding="utf-8")
+    return {name: _preset(name, entry) for name, entry in yaml.safe_load(text)["presets"].items()}
+
+
+def _preset(name: str, entry: Mapping[str, Any]) -> Preset:
+    by = entry["by"]
+    return Preset(
+        name=name,
+        kind=entry["kind"],
+        from_replicas=entry["fromReplicas"],
+        load=tuple(tuple(aliases) for aliases in entry["load"]),
+        matchers=() if by == "pod" else tuple(by),
+        seconds={key: tuple(aliases) for key, aliases in (entry.get("seconds") or {}).items()},
+        tokens=tuple(entry.get("tokens") or ()),
+    )
+
+
+def counts_requests_in_flight(preset: str) -> bool:
+    """Whether the load of ``preset`` is requests in flight; else it is requests a second, or anything for Custom."""
+    known = presets().get(preset)
+    return known is not None and known.kind == "gauge"
+
+
+def reported_by_replicas(preset: str) -> bool:
+    """Whether there is nothing to hear of ``preset`` at zero replicas."""
+    known = presets().get(preset)
+    return known is not None and known.from_replicas

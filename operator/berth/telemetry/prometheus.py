@@ -1,0 +1,285 @@
+"""Demand from a Prometheus server: one query per figure for all services, and range queries for what was before.
+
+An empty answer means that nobody reports, which is not a zero; NaN and infinity are not known either. Error texts are
+short and carry neither credentials nor addresses beyond the server's own name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from berth.telemetry.presets import Preset, presets
+from berth.telemetry.promql import (
+    buckets_query,
+    load_query,
+    owner_by_labels,
+    owner_by_pod,
+    service_query,
+)
+from berth.telemetry.quantiles import from_buckets
+from berth.telemetry.readings import Reading, ServiceName, ServiceQuery, SignalQuery, Telling
+
+MOST_POINTS: Final = 10_000
+"""Of one range query; servers refuse 11,000."""
+TIMES_SECONDS: Final = 60.0
+"""How often measured times are asked for; they move slowly and cost the server most."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusSettings:
+    """Where the server is and how to speak with it. Paths of files are read at each use, so that they may rotate.
+
+    ``allow_custom``: run users' own PromQL, through ``enforcer_url``, a proxy that binds a query to the namespace given
+    in its parameter ``namespace``; without one Custom is refused.
+    """
+
+    url: str
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    timeout_seconds: float = 10.0
+    allow_custom: bool = False
+    enforcer_url: str = ""
+    parallel: int = 4
+
+
+class PrometheusError(Exception):
+    """The server did not answer a query; the message says how, in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of an answer: labels, and (unix seconds, value) pairs, one for an instant query."""
+
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float], ...]
+
+
+class Prometheus:
+    """The API of one server. Use as an async context manager, or call :meth:`close`."""
+
+    def __init__(self, settings: PrometheusSettings, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self.settings = settings
+        verify: Any = str(settings.ca_file) if settings.ca_file is not None else True
+        self._client = httpx.AsyncClient(timeout=settings.timeout_seconds, verify=verify, transport=transport)
+        self._gate = asyncio.Semaphore(settings.parallel)
+
+    async def close(self) -> None:
+        """End its connections."""
+        await self._client.aclose()
+
+    async def instant(self, query: str, *, url: str = "", **parameters: str) -> list[Series]:
+        """The value of ``query`` now. Raises: PrometheusError."""
+        return await self._ask("query", {"query": query, **parameters}, url)
+
+    async def range(self, query: str, start: float, end: float, step: float) -> list[Series]:
+        """The values of ``query`` from ``start`` to ``end``, in as many requests as the server's limit asks for.
+
+        Raises: PrometheusError.
+        """
+        series: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = {}
+        at = start
+        while at <= end:
+            until = min(end, at + (MOST_POINTS - 1) * step)
+            limits = {"start": f"{at:.3f}", "end": f"{until:.3f}", "step": f"{step:g}"}
+            for found in await self._ask("query_range", {"query": query, **limits}, ""):
+                series.setdefault(tuple(sorted(found.labels.items())), []).extend(found.points)
+            at = until + step
+        return [Series(dict(labels), tuple(points)) for labels, points in series.items()]
+
+    async def _ask(self, path: str, form: Mapping[str, str], url: str) -> list[Series]:
+        base = (url or self.settings.url).rstrip("/")
+        try:
+            async with self._gate:
+                answer = await self._client.post(f"{base}/api/v1/{path}", data=dict(form), headers=self._headers())
+            body = answer.json()
+        except (httpx.HTTPError, ValueError, OSError) as problem:
+            raise PrometheusError(f"Prometheus does not answer ({type(problem).__name__})") from problem
+        if not isinstance(body, dict) or body.get("status") != "success":
+            said = str(body.get("error", ""))[:200] if isinstance(body, dict) else ""
+            raise PrometheusError(f"Prometheus refuses the query ({answer.status_code}): {said}".rstrip(": "))
+        return [_series(entry) for entry in body["data"]["result"]] if body["data"]["resultType"] != "scalar" else []
+
+    def _headers(self) -> dict[str, str]:
+        file = self.settings.token_file
+        return {"Authorization": f"Bearer {file.read_text().strip()}"} if file is not None else {}
+
+
+def _series(entry: Mapping[str, Any]) -> Series:
+    points = entry["values"] if "values" in entry else [entry["value"]]
+    return Series(entry["metric"], tuple((float(at), float(value)) for at, value in points))
+
+
+class PrometheusSource:
+    """A :class:`~berth.telemetry.readings.DemandSource` for the signals whose source is Prometheus."""
+
+    def __init__(self, server: Prometheus, *, wall: Callable[[], float] = time.time) -> None:
+        self._server, self._wall = server, wall
+        self._times: dict[ServiceName, dict[str, float]] = {}
+        self._times_at = -math.inf
+
+    async def poll(
+        self, services: Sequence[ServiceQuery], percentile: Mapping[ServiceName, int]
+    ) -> Mapping[ServiceName, Telling]:
+        """Ask about all ``services``: one query per figure of each preset in use, one per custom query."""
+        used = {signal.preset for service in services for signal in service.signals if signal.source == "Prometheus"}
+        asked = [preset for name, preset in presets().items() if name in used]
+        loads = dict(zip((p.name for p in asked), await asyncio.gather(*(self._loads(p, services) for p in asked))))
+        await self._measure_times(asked, services, percentile)
+        tokens = await self._tokens(asked, services)
+        told: dict[ServiceName, Telling] = {}
+        for service in services:
+            readings: dict[str, Reading] = {}
+            in_flight: dict[str, float] = {}
+            for signal in service.signals:
+                if signal.source != "Prometheus":
+                    continue
+                if signal.preset == "Custom":
+                    readings[signal.name] = await self._custom(service, signal)
+                else:
+                    answer = loads[signal.preset]
+                    readings[signal.name] = answer.reading(service.key, presets()[signal.preset], self._wall())
+                    in_flight |= answer.by_pod.get(service.key, {})
+            told[service.key] = Telling(readings, in_flight, self._times.get(service.key, {}), tokens.get(service.key))
+        return told
+
+    async def history(
+        self, service: ServiceQuery, signal: SignalQuery, since: float, until: float, step: float
+    ) -> list[tuple[float, float | None]]:
+        """The load of one signal on a grid; empty where the server knows nothing or cannot be asked."""
+        preset = presets().get(signal.preset)
+        if signal.source != "Prometheus" or preset is None:
+            return []
+        total: dict[float, float] = {}
+        try:
+            for aliases in preset.load:
+                for series in await self._server.range(service_query(aliases, preset, service), since, until, step):
+                    for at, value in series.points:
+                        if math.isfinite(value):
+                            total[at] = total.get(at, 0.0) + value
+        except PrometheusError:
+            return []
+        if not total:
+            return []
+        first = min(total)
+        count = round((max(total) - first) / step)
+        return [(first + i * step, total.get(first + i * step)) for i in range(count + 1)]
+
+    async def _loads(self, preset: Preset, services: Sequence[ServiceQuery]) -> _Loads:
+        loads = _Loads()
+        pods, by_key = owner_by_pod(services), {service.key: service for service in services}
+        for aliases in preset.load:
+            for place, labels in enumerate(preset.labels()):
+                query = load_query(aliases, labels, counter=preset.kind == "counter")
+                try:
+                    found = await self._server.instant(query)
+                except PrometheusError as problem:
+                    loads.problem = str(problem)
+                    return loads
+                for series in found:
+                    value = series.points[0][1]
+                    if preset.matchers:
+                        owner = owner_by_labels(preset.matchers[place], series.labels, by_key)
+                    else:
+                        owner = pods.get((series.labels.get("namespace", ""), series.labels.get("pod", "")))
+                    if owner is not None:
+                        loads.add(owner, series.labels.get("pod", "") if not preset.matchers else "", value)
+        return loads
+
+    async def _measure_times(
+        self, asked: Sequence[Preset], services: Sequence[ServiceQuery], percentile: Mapping[ServiceName, int]
+    ) -> None:
+        if self._wall() - self._times_at < TIMES_SECONDS:
+            return
+        self._times_at = self._wall()
+        owners = owner_by_pod(services)
+        times: dict[ServiceName, dict[str, float]] = {}
+        for preset in asked:
+            for name, aliases in preset.seconds.items():
+                try:
+                    found = await self._server.instant(buckets_query(aliases))
+                except PrometheusError:
+                    continue
+                buckets: dict[ServiceName, dict[float, float]] = {}
+                for series in found:
+                    owner = owners.get((series.labels.get("namespace", ""), series.labels.get("pod", "")))
+                    if owner is not None:
+                        bound, rate = float(series.labels["le"]), series.points[0][1]
+                        mine = buckets.setdefault(owner, {})
+                        mine[bound] = mine.get(bound, 0.0) + rate
+                for owner, counts in buckets.items():
+                    value = from_buckets(counts, percentile.get(owner, 99) / 100)
+                    if value is not None:
+                        times.setdefault(owner, {})[name] = value
+        self._times = times
+
+    async def _tokens(self, asked: Sequence[Preset], services: Sequence[ServiceQuery]) -> dict[ServiceName, float]:
+        owners = owner_by_pod(services)
+        rates: dict[ServiceName, float] = {}
+        for preset in asked:
+            if not preset.tokens:
+                continue
+            try:
+                found = await self._server.instant(load_query(preset.tokens, ("namespace", "pod"), counter=True))
+            except PrometheusError:
+                continue
+            for series in found:
+                owner = owners.get((series.labels.get("namespace", ""), series.labels.get("pod", "")))
+                if owner is not None and math.isfinite(series.points[0][1]):
+                    rates[owner] = rates.get(owner, 0.0) + series.points[0][1]
+        return rates
+
+    async def _custom(self, service: ServiceQuery, signal: SignalQuery) -> Reading:
+        settings = self._server.settings
+        if not settings.allow_custom:
+            return Reading("Unknown", reason="custom queries are switched off in this installation (prometheus.custom)")
+        if not settings.enforcer_url:
+            return Reading(
+                "Unknown",
+                reason="custom queries need prometheus.custom.enforcerUrl, which binds a query to its namespace",
+            )  # noqa: E501
+        try:
+            found = await self._server.instant(signal.query, url=settings.enforcer_url, namespace=service.namespace)
+        except PrometheusError as problem:
+            return Reading("Unknown", reason=str(problem))
+        if len(found) != 1:
+            return Reading("Unknown", reason=f"the query gives {len(found)} series; aggregate it to one")
+        return measured(found[0].points[0][1], self._wall())
+
+
+class _Loads:
+    """The load of each service under one preset."""
+
+    def __init__(self) -> None:
+        self.totals: dict[ServiceName, float] = {}
+        self.by_pod: dict[ServiceName, dict[str, float]] = {}
+        self.problem = ""
+
+    def add(self, owner: ServiceName, pod: str, value: float) -> None:
+        """One series of ``owner``; a value that is no number makes the sum none."""
+        self.totals[owner] = self.totals.get(owner, 0.0) + value
+        if pod and math.isfinite(value):
+            mine = self.by_pod.setdefault(owner, {})
+            mine[pod] = mine.get(pod, 0.0) + value
+
+    def reading(self, owner: ServiceName, preset: Preset, now: float) -> Reading:
+        """What is known of one service."""
+        if self.problem:
+            return Reading("Unknown", at=now, reason=self.problem)
+        if owner not in self.totals:
+            return Reading("Unknown", at=now, reason=f"no series of {' or '.join(preset.names)}")
+        return measured(self.totals[owner], now)
+
+
+def measured(value: float, at: float) -> Reading:
+    """A number that was measured: Value, Idle at zero, Unknown where it is none."""
+    if not math.isfinite(value) or value < 0:
+        return Reading("Unknown", at=at, reason=f"the answer is {value}")
+    return Reading("Value" if value > 0 else "Idle", value, at)

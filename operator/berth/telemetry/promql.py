@@ -1,0 +1,85 @@
+"""PromQL for many services at once, and which service a series in the answer belongs to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from berth.telemetry.presets import Preset
+from berth.telemetry.readings import ServiceName, ServiceQuery
+
+RATE_WINDOW = "2m"
+"""Holds two samples at scrapes of up to a minute."""
+TIMES_WINDOW = "5m"
+
+
+def load_query(aliases: Sequence[str], labels: Sequence[str], *, counter: bool) -> str:
+    """The load under the first of ``aliases`` that exists, summed by ``labels``."""
+    by = ", ".join(labels)
+    exprs = [f'rate({{__name__="{name}"}}[{RATE_WINDOW}])' if counter else f'{{__name__="{name}"}}' for name in aliases]
+    return " or ".join(f"sum by ({by}) ({expr})" for expr in exprs)
+
+
+def buckets_query(aliases: Sequence[str]) -> str:
+    """The histogram under the first of ``aliases`` that exists, by pod and bucket."""
+    return " or ".join(
+        f'sum by (namespace, pod, le) (rate({{__name__="{name}_bucket"}}[{TIMES_WINDOW}]))' for name in aliases
+    )
+
+
+def service_query(aliases: Sequence[str], preset: Preset, service: ServiceQuery) -> str:
+    """The load of one service alone, for its history; pods are told by the name that their Deployments give them."""
+    by = ", ".join(("namespace",))
+    parts = []
+    for name in aliases:
+        for selector in _selectors(preset, service):
+            expr = f'{{__name__="{name}", {selector}}}'
+            expr = f"rate({expr}[{RATE_WINDOW}])" if preset.kind == "counter" else expr
+            parts.append(f"sum by ({by}) ({expr})" if not preset.matchers else f"sum({expr})")
+    return " or ".join(parts)
+
+
+def _selectors(preset: Preset, service: ServiceQuery) -> list[str]:
+    if not preset.matchers:
+        return [f'namespace="{service.namespace}", pod=~"{_regex(service.name)}-.+"']
+    return [
+        ", ".join(f'{label}=~"{_pattern(text, service)}"' for label, text in sorted(matcher.items()))
+        for matcher in preset.matchers
+    ]
+
+
+def owner_by_pod(services: Sequence[ServiceQuery]) -> dict[ServiceName, ServiceName]:
+    """(namespace, pod) to the service that has it."""
+    return {(service.namespace, pod): service.key for service in services for pod in service.pods}
+
+
+def owner_by_labels(
+    matcher: Mapping[str, str], series: Mapping[str, str], services: Mapping[ServiceName, ServiceQuery]
+) -> ServiceName | None:
+    """The service whose namespace and name ``matcher`` reads from the labels of ``series``."""
+    found: dict[str, str] = {}
+    for label, text in matcher.items():
+        match = re.fullmatch(_capture(text), series.get(label, ""))
+        if match is None:
+            return None
+        found |= match.groupdict()
+    key = (found.get("namespace", ""), found.get("name", ""))
+    return key if key in services else None
+
+
+def _capture(text: str) -> str:
+    parts = re.split(r"(\{namespace\}|\{name\}|\*)", text)
+    return "".join(
+        {"{namespace}": "(?P<namespace>[^/]+)", "{name}": "(?P<name>[^/]+)", "*": ".*"}.get(part, re.escape(part))
+        for part in parts
+    )
+
+
+def _pattern(text: str, service: ServiceQuery) -> str:
+    parts = re.split(r"(\{namespace\}|\{name\}|\*)", text)
+    known = {"{namespace}": _regex(service.namespace), "{name}": _regex(service.name), "*": ".*"}
+    return "".join(known.get(part, _regex(part)) for part in parts)
+
+
+def _regex(text: str) -> str:
+    return re.escape(text).replace("\\-", "-").replace("\\", "\\\\")
