@@ -131,7 +131,8 @@ class PrometheusSource:
         """Ask about all ``services``: one query per figure of each preset in use, one per custom query."""
         used = {signal.preset for service in services for signal in service.signals if signal.source == "Prometheus"}
         asked = [preset for name, preset in presets().items() if name in used]
-        loads = dict(zip((p.name for p in asked), await asyncio.gather(*(self._loads(p, services) for p in asked))))
+        answers = await asyncio.gather(*(self._loads(preset, services) for preset in asked))
+        loads = {preset.name: answer for preset, answer in zip(asked, answers, strict=True)}
         await self._measure_times(asked, services, percentile)
         tokens = await self._tokens(asked, services)
         told: dict[ServiceName, Telling] = {}
@@ -244,7 +245,7 @@ class PrometheusSource:
             return Reading(
                 "Unknown",
                 reason="custom queries need prometheus.custom.enforcerUrl, which binds a query to its namespace",
-            )  # noqa: E501
+            )
         try:
             found = await self._server.instant(signal.query, url=settings.enforcer_url, namespace=service.namespace)
         except PrometheusError as problem:
