@@ -148,6 +148,35 @@ def test_a_quota_speaks_in_the_servers_words(jobs: Jobs, berth: Berth) -> None:
     assert jobs.condition("over", "QuotaReserved")["status"] == "False"
 
 
+def test_a_quota_smaller_than_the_gang_makes_it_wait_until_it_is_raised(jobs: Jobs, berth: Berth) -> None:
+    path = f"/api/v1/namespaces/{jobs.namespace}/resourcequotas"
+    hard = {"requests.nvidia.com/gpu": "8", "requests.cpu": "1k"}
+    berth.api.post(path, {"metadata": {"name": "small"}, "spec": {"hard": hard}})
+    assert wait_until(lambda: bool(berth.api.get(f"{path}/small").get("status", {}).get("hard")), 20)
+    jobs.submit("half", 2, maxStartAttempts=1)
+    status = jobs.expect("half", lambda found: "requests.nvidia.com/gpu=16" in (found.get("message") or ""), 60)
+    assert status["phase"] == "Queued"
+    assert jobs.condition("half", "QuotaReserved")["status"] == "False"
+    assert "startAttempts" not in status
+    assert wait_until(lambda: not jobs.pods("half"), 20)
+    berth.api.patch(f"{path}/small", {"spec": {"hard": {"requests.nvidia.com/gpu": "16"}}})
+    jobs.expect_phase("half", "Running", 120)
+    assert jobs.condition("half", "QuotaReserved")["status"] == "True"
+
+
+def test_a_job_made_again_under_its_name_starts_when_the_old_pods_are_gone(jobs: Jobs) -> None:
+    jobs.submit("again", 2)
+    jobs.expect_phase("again", "Running")
+    for pod in jobs.pods("again"):
+        jobs.annotate_pod(pod["metadata"]["name"], sim_stop="10s")
+    jobs.delete("again")
+    assert wait_until(lambda: not jobs.api.exists(jobs._path("again")), 20)
+    jobs.submit("again", 2)
+    status = jobs.expect_phase("again", "Running", 60)
+    assert status["attempt"] == 1
+    assert "startAttempts" not in status
+
+
 def test_ranks_of_a_framework_find_each_other_by_name(jobs: Jobs, berth: Berth) -> None:
     jobs.submit("torch", 2, framework="PyTorch")
     jobs.expect_phase("torch", "Running")

@@ -49,6 +49,24 @@ async def test_apply_creates_changes_and_gives_up_fields(client: ApiClient, api:
     assert api.get(path)["data"] == {"a": "3"}
 
 
+async def test_an_apply_made_for_another_version_is_a_conflict_even_by_force(
+    client: ApiClient, api: Api, namespace: str
+):
+    made = await client.create(PODS, POD, namespace)
+
+    def body(version: str) -> dict[str, object]:
+        meta = {"name": "p", "uid": made.metadata.uid, "resourceVersion": version}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "status": {"message": "seen"}}
+
+    api.patch(f"/api/v1/namespaces/{namespace}/pods/p", {"metadata": {"annotations": {"a": "b"}}})
+    old = body(made.metadata.resource_version)
+    with pytest.raises(Conflict):
+        await client.apply(PODS, "p", old, namespace, manager="berth", subresource="status")
+    now = body((await client.get(PODS, "p", namespace)).metadata.resource_version)
+    answer = await client.apply(PODS, "p", now, namespace, manager="berth", subresource="status")
+    assert answer.status.message == "seen"
+
+
 async def test_another_managers_field_is_a_conflict_that_force_ends(client: ApiClient, api: Api, namespace: str):
     await client.apply(CONFIG_MAPS, "c", config(a="1"), namespace, manager="somebody")
     with pytest.raises(Conflict) as caught:
@@ -130,7 +148,12 @@ async def test_a_quota_refuses_in_its_own_words(client: ApiClient, api: Api, nam
     with pytest.raises(Forbidden) as caught:
         await client.create(PODS, POD, namespace, dry_run=True)
     assert caught.value.quota_exceeded
+    assert not caught.value.not_permitted
     assert "requested: requests.cpu=1" in caught.value.message
+    silent = POD | {"spec": {"containers": [{"name": "w", "image": "example.com/w:1"}]}}
+    with pytest.raises(Forbidden, match=r"must specify requests\.cpu") as caught:
+        await client.create(PODS, silent, namespace, dry_run=True)
+    assert not caught.value.quota_exceeded
 
 
 async def test_a_namespace_that_is_being_deleted_takes_nothing_new(client: ApiClient, api: Api):
@@ -172,8 +195,9 @@ async def test_a_token_that_ran_out_is_replaced_unseen(cluster: DevCluster, api:
     tls = ssl.create_default_context(cadata=cluster.ca.decode())
     connection = Connection(cluster.server, tls, Token(lambda: tokens.pop(0) if len(tokens) > 1 else tokens[0]))
     assert (await ApiClient(Transport(connection)).server_version()).startswith("v1.")
-    with pytest.raises(Forbidden, match="system:serviceaccount"):
-        await ApiClient(Transport(connection)).get(NODES, "any")
+    with pytest.raises(Forbidden, match="system:serviceaccount") as caught:
+        await ApiClient(Transport(connection)).create(PODS, POD, namespace)
+    assert caught.value.not_permitted
     connection.token = Token(lambda: "never was one")
     with pytest.raises(Unauthorized):
         await ApiClient(Transport(connection)).get(NODES, "any")
