@@ -135,6 +135,7 @@ class ServiceObserver:
             self._read_spec(view)
         elif view.object.metadata.generation != new.metadata.generation:
             view.object = new
+            view.template_changes = True
             self._read_spec(view)
         view.object = new
         self._read_status(view)
@@ -157,6 +158,8 @@ class ServiceObserver:
         try:
             view.memory, view.starts, learned = restore(view.persisted)
             view.startup_seconds, view.forecast_record = learned.startup_seconds, learned.forecast
+            view.cpu, view.reference = dict(learned.cpu), learned.reference
+            view.template_changes = not learned.startup_seconds
         except (KeyError, TypeError, ValueError) as problem:
             _LOG.error("%s: its status cannot be read, so nothing is remembered: %s", view.name, problem)
         view.restored = True

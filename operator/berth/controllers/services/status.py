@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from berth.api.common import rfc3339, shorten, unix_seconds
@@ -41,6 +41,8 @@ class Learned:
     startup_seconds: int = 0
     cold_starts: Sequence[Mapping[str, Any]] = ()
     forecast: str = ""
+    cpu: Mapping[str, int] = field(default_factory=dict)
+    reference: str = ""
 
 
 def restore(status: Mapping[str, Any]) -> tuple[Memory, ColdStarts, Learned]:
@@ -59,7 +61,11 @@ def restore(status: Mapping[str, Any]) -> tuple[Memory, ColdStarts, Learned]:
     memory = Memory(decisions[:DECISIONS_KEPT], unknown_since=unknown, last_up=last_up, last_down=last_down)
     known = status.get("learned") or {}
     learned = Learned(
-        known.get("startupSeconds") or 0, tuple(known.get("coldStarts") or ()), known.get("forecast") or ""
+        known.get("startupSeconds") or 0,
+        tuple(known.get("coldStarts") or ()),
+        known.get("forecast") or "",
+        {entry["variant"]: entry["millicores"] for entry in known.get("cpu") or ()},
+        known.get("reference") or "",
     )
     return memory, ColdStarts.restore(learned.cold_starts), learned
 
@@ -215,6 +221,8 @@ def _learned(learned: Learned) -> Json:
         "startupSeconds": learned.startup_seconds or None,
         "coldStarts": [dict(start) for start in learned.cold_starts],
         "forecast": learned.forecast or None,
+        "cpu": [{"variant": name, "millicores": amount} for name, amount in sorted(learned.cpu.items())],
+        "reference": learned.reference or None,
     }
     return {key: value for key, value in entry.items() if value}
 

@@ -35,11 +35,15 @@ class ServiceView:
     template_changes: bool = True  # the user's spec is another one since the budget was last looked at
     plan: Plan | None = None
     reserved: set[str] = field(default_factory=set)
+    cpu: dict[str, int] = field(default_factory=dict)  # millicores of a replica by variant, frozen once chosen
     needs: dict[str, Resources] = field(default_factory=dict)  # what one pod of each variant asks for
     waiting_since: dict[str, float] = field(default_factory=dict)  # variant -> since when replicas are not bound
     seen_starts: set[str] = field(default_factory=set)  # pods whose start has been learned
     reference: str = ""  # the accelerator whose replica has the capacity 1.0
     forecast_record: str = ""
+    applied: dict[str, str] = field(default_factory=dict)  # kind of child -> digest of what was applied
+    spec_exposed: bool = True  # a route may exist that was made before this process
+    spec_replicas: int | None = None  # spec.replicas as last seen
     restored: bool = False
 
     @property

@@ -1,0 +1,162 @@
+"""A service's children are made what its plan says, writing only what differs.
+
+The template and the count of a Deployment have different writers within: applying a template never touches the count,
+scaling never touches the template. Before a decrease the pods that should go are marked, so that the Deployment
+controller takes those and not the busiest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from berth.api.names import FIELD_MANAGER
+from berth.cluster import wire
+from berth.cluster.client import ApiClient
+from berth.cluster.errors import AlreadyExists, NotFound
+from berth.cluster.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, HTTP_ROUTES, PODS, SERVICES, Kind
+from berth.controllers.services.observe import ServiceObserver
+from berth.controllers.services.plans import deployment_plan, service_plan
+from berth.controllers.services.rollout import Turn, turns
+from berth.controllers.services.view import ServiceView
+from berth.fleet.fleet import Fleet
+from berth.inference.records import Variant
+from berth.inference.service import Plan
+from berth.render.service.deployment import deployment, deployment_template, template_hash
+from berth.render.service.exposure import disruption_budget, http_route, service
+from berth.render.service.plan import LABEL_APPLIED_HASH, Json
+
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+FIRST_TO_GO: Final = "-1000"
+
+
+class NameTaken(Exception):
+    """An object of the name that a child must have belongs to something else."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} exists and belongs to something else; rename the service or remove it")
+
+
+class ServiceChildren:
+    """Carries out plans of services."""
+
+    def __init__(self, client: ApiClient, observer: ServiceObserver, fleet: Fleet) -> None:
+        self._client, self._observer, self._fleet = client, observer, fleet
+
+    async def carry_out(
+        self, view: ServiceView, plan: Plan, variants: Mapping[str, Variant], rooms: Mapping[str, int], *, exposed: bool
+    ) -> Turn | None:
+        """Make every child what it should be; whose turn it is where a rollout is under way.
+
+        ``rooms``: more replicas that would fit, by variant. Raises: NameTaken, ClusterError.
+        """
+        shared = service_plan(view, self._fleet.catalogue)
+        await self._ensure(view, SERVICES, service(shared))
+        await self._ensure(view, DISRUPTION_BUDGETS, disruption_budget(shared))
+        if exposed:
+            await self._ensure(view, HTTP_ROUTES, http_route(shared))
+        elif "HTTPRoute" in view.applied or view.spec_exposed:
+            await self._withdraw(view)
+        return await self._deployments(view, plan, variants, rooms)
+
+    async def _deployments(
+        self, view: ServiceView, plan: Plan, variants: Mapping[str, Variant], rooms: Mapping[str, int]
+    ) -> Turn | None:
+        live = self._observer.deployments(view)
+        goals = {
+            name: template_hash(deployment_plan(view, variants[name], self._fleet)) for name in live if name in variants
+        }
+        turn = turns(live, goals)
+        for name, count in plan.counts.items():
+            if name in live:
+                await self._follow(view, live[name], name, count, plan, variants, turn, rooms)
+            elif count and name in variants:
+                body = deployment(
+                    deployment_plan(view, variants[name], self._fleet, replicas=count, surge=rooms.get(name, 0) > 0)
+                )
+                await self._create(view, DEPLOYMENTS, body)
+        for name, known in live.items():
+            if (
+                name not in variants
+                and not plan.counts.get(name)
+                and not known.spec.replicas
+                and not known.status.replicas
+            ):
+                await self._client.delete(DEPLOYMENTS, known.metadata.name, view.key[0], uid=known.metadata.uid)
+        return turn
+
+    async def _follow(
+        self,
+        view: ServiceView,
+        known: wire.Deployment,
+        name: str,
+        count: int,
+        plan: Plan,
+        variants: Mapping[str, Variant],
+        turn: Turn | None,
+        rooms: Mapping[str, int],
+    ) -> None:
+        if name in variants:
+            waits = turn is not None and name in turn.waiting
+            body = deployment_template(
+                deployment_plan(view, variants[name], self._fleet, paused=waits, surge=rooms.get(name, 0) > 0)
+            )
+            if known.metadata.labels.get(LABEL_APPLIED_HASH) != body["metadata"]["labels"][LABEL_APPLIED_HASH]:
+                answer = await self._client.apply(
+                    DEPLOYMENTS, known.metadata.name, body, view.key[0], manager=FIELD_MANAGER
+                )
+                self._observer.caches.deployments.put(answer)
+        if known.spec.replicas != count:
+            await self._mark(view, plan.victims.get(name, ()))
+            await self._client.patch(
+                DEPLOYMENTS, known.metadata.name, {"spec": {"replicas": count}}, view.key[0], subresource="scale"
+            )
+
+    async def _mark(self, view: ServiceView, pods: tuple[str, ...]) -> None:
+        """Tell the Deployment controller which pods to take first; one that is gone meanwhile needs no mark."""
+        patch = {"metadata": {"annotations": {DELETION_COST: FIRST_TO_GO}}}
+        results = await asyncio.gather(
+            *(self._client.patch(PODS, name, patch, view.key[0]) for name in pods), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, NotFound):
+                raise result
+
+    async def _ensure(self, view: ServiceView, kind: Kind[Any], body: Json) -> None:
+        """Apply a child unless it is known to be just that already."""
+        digest = body["metadata"]["labels"][LABEL_APPLIED_HASH]
+        if view.applied.get(kind.kind) == digest:
+            return
+        found = await self._client.find(kind, body["metadata"]["name"], view.key[0])
+        if found is None:
+            await self._create(view, kind, body)
+        elif not _owned(found.metadata, view.uid):
+            raise NameTaken(f"{kind.kind} {found.metadata.name}")
+        elif found.metadata.labels.get(LABEL_APPLIED_HASH) != digest:
+            await self._client.apply(kind, body["metadata"]["name"], body, view.key[0], manager=FIELD_MANAGER)
+        view.applied[kind.kind] = digest
+
+    async def _create(self, view: ServiceView, kind: Kind[Any], body: Json) -> None:
+        name = body["metadata"]["name"]
+        try:
+            answer = await self._client.create(kind, body, view.key[0])
+        except AlreadyExists:
+            found = await self._client.find(kind, name, view.key[0])
+            if found is not None and not _owned(found.metadata, view.uid):
+                raise NameTaken(f"{kind.kind} {name}") from None
+            return
+        if kind is DEPLOYMENTS:
+            self._observer.caches.deployments.put(answer)
+
+    async def _withdraw(self, view: ServiceView) -> None:
+        """Take back a route that may no longer be there."""
+        found = await self._client.find(HTTP_ROUTES, view.key[1], view.key[0])
+        if found is not None and _owned(found.metadata, view.uid):
+            await self._client.delete(HTTP_ROUTES, found.metadata.name, view.key[0], uid=found.metadata.uid)
+        view.applied.pop("HTTPRoute", None)
+        view.spec_exposed = False
+
+
+def _owned(meta: wire.Meta, uid: str) -> bool:
+    return any(owner.uid == uid for owner in meta.owner_references)

@@ -1,0 +1,158 @@
+"""From a service's view to the plans that its children are rendered from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from berth import values
+from berth.api.inferenceservice_parts import Rollout
+from berth.catalogue.records import Catalogue
+from berth.controllers.services.view import ServiceView
+from berth.fleet.fleet import Fleet
+from berth.fleet.pool import Pool
+from berth.inference.records import Variant
+from berth.inference.room import Tolerations
+from berth.render.service.deployment import deployment_template
+from berth.render.service.plan import DeploymentPlan, ServicePlan
+from berth.values import Requirement, Requirements, Resources, Toleration, parse_resources
+
+CPU_STEPS: Final = (16_000, 8_000, 4_000, 2_000, 1_000)
+"""Millicores per device where the template names none: the most that every node of the pool can give to each."""
+CPU_SHARE: Final = 0.9
+"""Of a node's CPU; the rest is left to daemons."""
+
+
+def service_plan(view: ServiceView, catalogue: Catalogue) -> ServicePlan:
+    """What the service's children are a function of."""
+    assert view.spec is not None
+    meta = view.object.metadata
+    return ServicePlan(meta.name, meta.namespace, meta.uid, view.spec, catalogue)
+
+
+def deployment_plan(
+    view: ServiceView, variant: Variant, fleet: Fleet, *, replicas: int = 0, paused: bool = False, surge: bool = False
+) -> DeploymentPlan:
+    """One variant. ``surge``: a replica more than is asked for would find room."""
+    assert view.spec is not None
+    pool = fleet.pools.get(variant.pool)
+    up, unavailable = _bounds(view.spec.rollout, surge)
+    return DeploymentPlan(
+        service=service_plan(view, fleet.catalogue),
+        variant=variant,
+        nodes=(place_requirements(pool, variant, fleet.catalogue),) if pool is not None else (),
+        tolerations=spot_tolerations(variant, fleet.catalogue),
+        startup_seconds=view.startup_seconds or 600,
+        cpu_millicores=view.cpu.setdefault(variant.name, serving_cpu(pool, variant.devices) if pool else 0),
+        replicas=replicas,
+        paused=paused,
+        max_surge=up,
+        max_unavailable=unavailable,
+    )
+
+
+def place_requirements(pool: Pool, variant: Variant, catalogue: Catalogue) -> Requirements:
+    """The labels that a node of the variant's place has: the pool's, the capacity type's, on spot the zone's."""
+    found = [*pool.spec.selector, *_capacity_requirements(pool, variant, catalogue)]
+    if variant.zone and pool.site_level is not None:
+        found.append(Requirement(pool.levels[pool.site_level].node_label, "In", (variant.zone,)))
+    return tuple(found)
+
+
+def _capacity_requirements(pool: Pool, variant: Variant, catalogue: Catalogue) -> list[Requirement]:
+    """Nothing where all of the pool is paid for alike; else by the labels that its nodes carry."""
+    if pool.spec.capacity_type is not None:
+        return []
+    table = catalogue.labels
+    carried = {label for labels in pool.labels for label in labels}
+    for entry in table.capacity_type_labels:
+        if entry.label not in carried or pool.spec.capacity_label not in (None, entry.label):
+            continue
+        seen = sorted({labels[entry.label] for labels in pool.labels if entry.label in labels})
+        mine = tuple(value for value in seen if entry.read(value) == variant.capacity_type)
+        others = tuple(value for value in seen if entry.read(value) not in (None, variant.capacity_type))
+        if variant.capacity_type == "OnDemand":
+            return [Requirement(entry.label, "NotIn", others)] if others else []
+        return [Requirement(entry.label, "In", mine)]
+    return []
+
+
+def spot_tolerations(variant: Variant, catalogue: Catalogue) -> Tolerations:
+    """Spot nodes are often tainted with the label that marks them; whoever asks for spot tolerates it."""
+    if not variant.spot:
+        return ()
+    return tuple(Toleration(entry.label, "Exists") for entry in catalogue.labels.capacity_type_labels)
+
+
+def serving_cpu(pool: Pool, devices: int) -> int:
+    """Millicores of a replica: a step of :data:`CPU_STEPS` for each device, 0 where no step fits."""
+    rows = np.flatnonzero(pool.total_devices > 0)
+    if not len(rows) or pool.resource == values.CPU:
+        return 0
+    share = float((pool.total_cpu[rows] * CPU_SHARE / (pool.total_devices[rows] / pool.unit)).min())
+    return next((step * devices for step in CPU_STEPS if step <= share), 0)
+
+
+def pod_facts(fleet: Fleet) -> Callable[[ServiceView, Variant], tuple[Resources, Tolerations]]:
+    """What one pod of a variant asks for and tolerates, read from the template that it will have."""
+    known: dict[tuple[str, str], tuple[tuple[object, ...], tuple[Resources, Tolerations]]] = {}
+
+    def facts(view: ServiceView, variant: Variant) -> tuple[Resources, Tolerations]:
+        state = (
+            view.object.metadata.generation,
+            id(fleet.catalogue),
+            view.cpu.get(variant.name),
+            variant.pool in fleet.pools,
+        )
+        before = known.get((view.uid, variant.name))
+        if before is not None and before[0] == state:
+            return before[1]
+        spec = deployment_template(deployment_plan(view, variant, fleet))["spec"]["template"]["spec"]
+        state = (*state[:2], view.cpu.get(variant.name), state[3])
+        answer = (pod_needs(spec), _tolerations(spec))
+        known[(view.uid, variant.name)] = (state, answer)
+        return answer
+
+    return facts
+
+
+def pod_needs(spec: Mapping[str, Any]) -> Resources:
+    """What the scheduler counts for a pod of this spec."""
+    whole = spec.get("resources") or {}
+    return values.pod_needs(
+        (_asked(container) for container in spec.get("containers") or ()),
+        ((entry.get("restartPolicy") == "Always", _asked(entry)) for entry in spec.get("initContainers") or ()),
+        parse_resources(whole.get("requests") or {}),
+        parse_resources(whole.get("limits") or {}),
+        parse_resources(spec.get("overhead") or {}),
+    )
+
+
+def _asked(container: Mapping[str, Any]) -> dict[str, int]:
+    needs = container.get("resources") or {}
+    return parse_resources({**(needs.get("limits") or {}), **(needs.get("requests") or {})})
+
+
+def _tolerations(spec: Mapping[str, Any]) -> Tolerations:
+    return tuple(
+        Toleration(
+            entry.get("key", ""), entry.get("operator", "Equal"), entry.get("value", ""), entry.get("effect", "")
+        )
+        for entry in spec.get("tolerations") or ()
+    )
+
+
+def _bounds(rollout: Rollout | None, surge: bool) -> tuple[int | str, int | str]:
+    """Surge and unavailability of a rollout; on a full pool a replica goes before its successor comes."""
+    up = rollout.max_surge if rollout is not None else None
+    unavailable = rollout.max_unavailable if rollout is not None else None
+    if up in (None, "Auto"):
+        up = 1 if surge else 0
+    if unavailable is None:
+        unavailable = 0 if up not in (0, "0%") else 1
+    if up in (0, "0%") and unavailable in (0, "0%"):
+        unavailable = 1
+    assert up is not None
+    return up, unavailable
