@@ -44,6 +44,8 @@ FIELD_MANAGER: Final = "berth"
 """Server-side apply manager of children and of every status field but the placement."""
 PLACEMENT_MANAGER: Final = "berth-placement"
 """Manager of ``status.placement`` alone: a status apply that leaves it out must not delete it."""
+SCALE_MANAGER: Final = "berth-scale"
+"""Manager of a Deployment's ``spec.replicas`` alone: an apply of the template that leaves it out must not reset it."""
 
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "berth"

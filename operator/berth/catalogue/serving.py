@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from berth.catalogue.matching import LabelMatch
@@ -20,7 +20,7 @@ Objective = Literal["Cost", "Latency", "Flexibility"]
 Maturity = Literal["GenerallyAvailable", "Early", "Emerging", "Legacy"]
 
 PLACEHOLDERS: Final = (
-    "model", "name", "devices", "context", "concurrency", "memoryShare", "kvShare", "port", "metricsPort",
+    "model", "revision", "name", "devices", "context", "concurrency", "memoryShare", "kvShare", "port", "metricsPort",
 )  # fmt: skip
 _PLACEHOLDER: Final = re.compile(r"\{(\w*)\}")
 
@@ -58,7 +58,8 @@ class Engine:
 
     ``args`` are groups of words with placeholders, see :data:`PLACEHOLDERS`. ``ready`` is the path that answers once
     the model is loaded, ``alive`` the one that answers while the process is well. ``preset`` is how demand is read from
-    its pods, empty where nothing is known. ``tokens_per_step`` holds with one of ``speculative_flags``.
+    its pods, empty where nothing is known. ``tokens_per_step`` holds with one of ``speculative_flags``. ``schemes`` are
+    those of the URIs that it fetches models from by itself, each with the groups of ``args`` that this takes.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Engine:
     continuous_batching: bool = False
     speculative_flags: tuple[str, ...] = ()
     tokens_per_step: float = 1.0
+    schemes: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     notes: str = ""
 
     def arguments(self, values: Mapping[str, str]) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ def _by_name(section: Located, read: Callable[[str, Located], E]) -> Mapping[str
 def _engine(name: str, value: Located) -> Engine:
     fields = value.fields(
         ("images", "command", "args", "port", "metrics", "ready", "alive", "phases", *PROVENANCE),
-        ("preset", "continuousBatching", "speculative", "notes"),
+        ("preset", "continuousBatching", "speculative", "schemes", "notes"),
     )
     source, as_of = read_source(fields)
     metrics = fields["metrics"].fields(("port", "path"))
@@ -77,7 +77,7 @@ def _engine(name: str, value: Located) -> Engine:
         name=name,
         images=MappingProxyType({runtime: image.text() for runtime, image in fields["images"].entries().items()}),
         command=tuple(_words(fields["command"])),
-        args=tuple(tuple(_words(group)) for group in fields["args"].items()),
+        args=_groups(fields["args"]),
         port=fields["port"].whole(1),
         metrics_port=metrics["port"].whole(1),
         metrics_path=_path(metrics["path"]),
@@ -90,8 +90,17 @@ def _engine(name: str, value: Located) -> Engine:
         continuous_batching=fields["continuousBatching"].flag() if "continuousBatching" in fields else False,
         speculative_flags=speculative["flags"].texts() if speculative else (),
         tokens_per_step=_number(speculative["tokensPerStep"], 1.0) if speculative else 1.0,
+        schemes=MappingProxyType(
+            {scheme: _groups(groups) for scheme, groups in fields["schemes"].entries().items()}
+            if "schemes" in fields
+            else {}
+        ),
         notes=_text(fields, "notes"),
     )
+
+
+def _groups(value: Located) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(_words(group)) for group in value.items())
 
 
 def _words(value: Located) -> Iterator[str]:

@@ -1,0 +1,160 @@
+"""What the objects of a service are a function of, and what all of them carry.
+
+A pod template follows from the spec, the catalogue and this code alone: prices, capacities, counts and free room are in
+the plan for other reasons and never reach it, so that a day of learning rolls nothing. What is learned and does reach
+it (the start-up budget, the grace, the CPU) comes in coarse steps and is frozen by whoever makes the plan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from berth.api.inferenceservice import InferenceServiceSpec
+from berth.api.names import (
+    API_VERSION,
+    GROUP,
+    INFERENCE_SERVICE,
+    LABEL_CAPACITY_TYPE,
+    LABEL_MANAGED_BY,
+    LABEL_POOL,
+    LABEL_SERVICE_NAME,
+    LABEL_VARIANT,
+    MANAGED_BY,
+    PRIORITY_CLASS_INFERENCE,
+)
+from berth.catalogue.records import Accelerator, Catalogue
+from berth.catalogue.serving import Engine
+from berth.inference.records import Variant
+from berth.values import Requirements, Toleration
+
+Json = dict[str, Any]
+
+LABEL_TEMPLATE_HASH: Final = f"{GROUP}/template-hash"
+"""On a Deployment: the digest of its pod template, see :func:`berth.render.service.deployment.template_hash`."""
+LABEL_APPLIED_HASH: Final = f"{GROUP}/applied-hash"
+"""On every child: the digest of all that was applied, so that what has not changed is not written."""
+
+
+def node_disk() -> Json:
+    """The volume source that every namespace allows: the node's own disk, for as long as the pod lives."""
+    return {"emptyDir": {}}
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePlan:
+    """A service by its identity, what it asks for and what is known of the world."""
+
+    name: str
+    namespace: str
+    uid: str
+    spec: InferenceServiceSpec
+    catalogue: Catalogue
+
+    @property
+    def engine(self) -> Engine | None:
+        """What serves it; ``None`` where the template brings its own."""
+        runtime = self.spec.runtime
+        return self.catalogue.serving.engines.get(runtime.engine) if runtime is not None else None
+
+    @property
+    def model_name(self) -> str:
+        """What clients ask for."""
+        return self.spec.model.name or self.name
+
+    @property
+    def template(self) -> Mapping[str, Any]:
+        """The user's own PodTemplateSpec, empty where there is none."""
+        return self.spec.template or {}
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentPlan:
+    """One variant of a service.
+
+    ``nodes`` are the node selector's terms (ORed, each ANDed; none: every node). ``tolerations`` beyond that of the
+    device's own taint. ``startup_seconds`` is what a start may take before the pod is started again. A replica drains
+    for ``grace_seconds``. ``cpu_millicores`` per replica, used where the template names no CPU; 0: none is asked for.
+    ``cache`` is the volume source in which weights stay with ``coldStart.modelCache: NVMe``. ``max_surge`` and
+    ``max_unavailable`` are integers or percents. Only these enter the pod template, beside the spec, the catalogue and
+    the variant's name, accelerator, devices, pool, capacity type: not ``replicas``, ``paused`` and the two bounds.
+    """
+
+    service: ServicePlan
+    variant: Variant
+    nodes: tuple[Requirements, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    startup_seconds: int = 600
+    grace_seconds: int = 60
+    cpu_millicores: int = 0
+    cache: Mapping[str, Any] = field(default_factory=node_disk)
+    priority_class: str = PRIORITY_CLASS_INFERENCE
+    replicas: int = 0
+    paused: bool = False
+    max_surge: int | str = 0
+    max_unavailable: int | str = 1
+
+    @property
+    def name(self) -> str:
+        """The Deployment's."""
+        return self.variant.name
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """What a replica runs on. Raises: KeyError, where the catalogue no longer knows it."""
+        return self.service.catalogue.accelerators[self.variant.accelerator]
+
+
+def owner(plan: ServicePlan) -> Json:
+    """The owner reference of every child: the service collects its children, and none of them holds it up."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": INFERENCE_SERVICE.kind,
+        "name": plan.name,
+        "uid": plan.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def service_labels(plan: ServicePlan) -> dict[str, str]:
+    """What every child carries."""
+    return {LABEL_SERVICE_NAME: plan.name, LABEL_MANAGED_BY: MANAGED_BY}
+
+
+def variant_labels(plan: DeploymentPlan) -> dict[str, str]:
+    """What a Deployment and its pods carry."""
+    return {
+        **service_labels(plan.service),
+        LABEL_VARIANT: plan.variant.name,
+        LABEL_POOL: plan.variant.pool,
+        LABEL_CAPACITY_TYPE: plan.variant.capacity_type,
+    }
+
+
+def child(
+    plan: ServicePlan, api_version: str, kind: str, name: str, labels: Mapping[str, str], spec: Mapping[str, Any]
+) -> Json:
+    """A child's whole body, with the digest of it among its labels."""
+    body: Json = {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": plan.namespace,
+            "labels": dict(labels),
+            "ownerReferences": [owner(plan)],
+        },
+        "spec": spec,
+    }
+    body["metadata"]["labels"][LABEL_APPLIED_HASH] = digest(body)
+    return body
+
+
+def digest(content: object) -> str:
+    """A label's value that differs where ``content`` (JSON) differs, whatever the order of its keys."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
