@@ -43,10 +43,19 @@ class Listing(Generic[T]):
 
 class _Resource(msgspec.Struct):
     name: str
+    kind: str = ""
 
 
 class _Resources(msgspec.Struct):
     resources: list[_Resource] = []
+
+
+class _GroupVersion(msgspec.Struct):
+    version: str
+
+
+class _Group(msgspec.Struct, rename="camel"):
+    versions: list[_GroupVersion] = []
 
 
 class _Version(msgspec.Struct, rename="camel"):
@@ -261,6 +270,24 @@ class ApiClient:
             return frozenset()
         return frozenset(resource.name for resource in _read(_RESOURCES.decode, data).resources)
 
+    async def versions(self, group: str) -> tuple[str, ...]:
+        """Versions of an API group, the preferred order of the server; empty when it is not served."""
+        try:
+            data = await self.transport.send(Request("get", f"/apis/{group}", "GET", f"/apis/{group}"))
+        except NotFound:
+            return ()
+        return tuple(entry.version for entry in _read(_GROUP.decode, data).versions)
+
+    async def kinds(self, group: str, version: str) -> tuple[tuple[str, str], ...]:
+        """(plural, kind) of what is served under a version of a group, subresources left out."""
+        path = f"/apis/{group}/{version}"
+        try:
+            data = await self.transport.send(Request("get", path, "GET", path))
+        except NotFound:
+            return ()
+        found = _read(_RESOURCES.decode, data).resources
+        return tuple((entry.name, entry.kind) for entry in found if "/" not in entry.name)
+
     async def serves(self, kind: Kind[Any]) -> bool:
         """Whether the server serves ``kind`` in its version."""
         return kind.plural in await self.resources(kind.group, kind.version)
@@ -287,6 +314,7 @@ class ApiClient:
 
 
 _RESOURCES: Final = msgspec.json.Decoder(_Resources)
+_GROUP: Final = msgspec.json.Decoder(_Group)
 _VERSION: Final = msgspec.json.Decoder(_Version)
 
 

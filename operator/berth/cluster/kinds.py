@@ -114,6 +114,7 @@ DISRUPTION_BUDGETS: Final = Kind(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, wire.PodDisruptionBudget
 )
 HTTP_ROUTES: Final = Kind("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute", True, wire.HttpRoute)
+GATEWAYS: Final = Kind("gateway.networking.k8s.io", "v1", "gateways", "Gateway", True, wire.Gateway)
 LEASES: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease", True, bookkeeping.Lease)
 EVENTS: Final = Kind("events.k8s.io", "v1", "events", "Event", True, bookkeeping.Event)
 CRDS: Final = Kind(

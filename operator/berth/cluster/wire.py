@@ -401,6 +401,38 @@ class HttpRoute(Document, frozen=True):
     """``gateway.networking.k8s.io/v1`` HTTPRoute: whether it is there, and whose."""
 
 
+class ListenerTls(Wire, frozen=True):
+    """How a Gateway's listener ends TLS."""
+
+    mode: str = "Terminate"
+    certificate_refs: tuple[dict[str, Any], ...] = ()
+
+
+class Listener(Wire, frozen=True):
+    """One listener of a Gateway."""
+
+    name: str = ""
+    protocol: str = ""
+    tls: ListenerTls | None = None
+
+
+class GatewaySpec(Wire, frozen=True):
+    """What a Gateway listens on."""
+
+    listeners: tuple[Listener, ...] = ()
+
+
+class Gateway(Wire, frozen=True):
+    """``gateway.networking.k8s.io/v1`` Gateway."""
+
+    metadata: Meta = NO_META
+    spec: GatewaySpec = GatewaySpec()
+
+
+class Targeting(Custom, frozen=True):
+    """A policy of any kind, whose spec says what it targets."""
+
+
 class PodGroup(Document, frozen=True):
     """``scheduling.k8s.io`` PodGroup: whether it is there, and whose."""
 

@@ -25,20 +25,23 @@ class Turn:
 
 def turns(live: Mapping[str, wire.Deployment], goals: Mapping[str, str]) -> Turn | None:
     """Whose turn it is, given the digest of the template that each variant should run; None with all done."""
-    behind = sorted(name for name, goal in goals.items() if not _done(live[name], goal))
-    if not behind:
+    stale = sorted(name for name, goal in goals.items() if live[name].spec.paused or _hash(live[name]) != goal)
+    if not stale:
         return None
-    under_way = [name for name in behind if live[name].metadata.labels.get(LABEL_TEMPLATE_HASH) == goals[name]
-                 and not live[name].spec.paused]  # fmt: skip
-    first = (under_way or behind)[0]
-    return Turn(first, frozenset(behind) - {first}, _stuck(live[first]))
+    rolling = sorted(name for name, goal in goals.items() if name not in stale and not _done(live[name]))
+    first = (rolling or stale)[0]
+    return Turn(first, frozenset(stale) - {first}, _stuck(live[first]))
 
 
-def _done(deployment: wire.Deployment, goal: str) -> bool:
+def _hash(deployment: wire.Deployment) -> str:
+    return deployment.metadata.labels.get(LABEL_TEMPLATE_HASH, "")
+
+
+def _done(deployment: wire.Deployment) -> bool:
+    """Whether every replica has the template that was applied last and is ready."""
     status = deployment.status
-    current = deployment.metadata.labels.get(LABEL_TEMPLATE_HASH) == goal and not deployment.spec.paused
     seen = status.observed_generation >= deployment.metadata.generation
-    return current and seen and status.updated_replicas >= status.replicas and _ready(deployment)
+    return seen and status.updated_replicas >= status.replicas and _ready(deployment)
 
 
 def _ready(deployment: wire.Deployment) -> bool:

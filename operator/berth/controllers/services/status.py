@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from berth.api.common import rfc3339, shorten, unix_seconds
 from berth.api.names import API_VERSION, INFERENCE_SERVICE, LABEL_SERVICE_NAME
@@ -225,10 +225,6 @@ def _learned(learned: Learned) -> Json:
         "reference": learned.reference or None,
     }
     return {key: value for key, value in entry.items() if value}
-
-
-MOVING: Final = ("message", "demand", "forecast", "coldStart", "cost", "learned", "readyReplicas", "replicas")
-"""Parts of a status that move by themselves."""
 
 
 def transition(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

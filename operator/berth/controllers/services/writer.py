@@ -1,0 +1,57 @@
+"""When a service's status is written.
+
+A transition at once; figures that move by themselves at most once a minute per service, when one moved by more than a
+tenth, and within a few writes a second over all services.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from berth.api.names import FIELD_MANAGER
+from berth.cluster.client import ApiClient
+from berth.cluster.kinds import INFERENCE_SERVICES
+from berth.cluster.ratelimit import TokenBucket
+from berth.controllers.services.observe import ServiceObserver
+from berth.controllers.services.status import moved, patch, transition
+from berth.controllers.services.view import ServiceView
+
+MOVING_SECONDS: Final = 60.0
+
+
+class ServiceWriter:
+    """Writes statuses; the answers go back into the cache. ``budget`` is shared with whatever else moves."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        observer: ServiceObserver,
+        budget: TokenBucket,
+        *,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._client, self._observer, self._budget, self._wall = client, observer, budget, wall
+        self._moved: dict[str, float] = {}
+
+    def forget(self, uid: str) -> None:
+        """The service is gone."""
+        self._moved.pop(uid, None)
+
+    async def consider(self, view: ServiceView, status: Mapping[str, Any]) -> bool:
+        """Write ``status`` if it is due; whether it was written. Raises: ClusterError."""
+        before = view.persisted
+        if not transition(before, status):
+            if not moved(before, status):
+                return False
+            last = self._moved.setdefault(view.uid, self._wall() - (MOVING_SECONDS if not before else 0.0))
+            if self._wall() - last < MOVING_SECONDS or not self._budget.try_take():
+                return False
+        self._moved[view.uid] = self._wall()
+        body = patch(view.key[1], view.uid, dict(status))
+        answer = await self._client.apply(
+            INFERENCE_SERVICES, view.key[1], body, view.key[0], manager=FIELD_MANAGER, subresource="status"
+        )
+        self._observer.absorb(answer)
+        return True
