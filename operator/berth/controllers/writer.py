@@ -34,6 +34,13 @@ MOVING_SECONDS: Final = 60.0
 """Moving figures of one object are written at most so often."""
 FIRST_SECONDS: Final = 2.0
 """A new job that is placed within this time never shows Queued."""
+SILENT_SECONDS: Final = 5.0
+"""A new job of which there is nothing to say yet, perhaps because it is about to be placed, shows Queued after this."""
+FIRST_PER_SECOND: Final = 1.0
+FIRST_BURST: Final = 10
+"""So many new jobs show Queued at once, others as the rate allows: of a crowd most are placed before their turn."""
+CROWD_SECONDS: Final = 10.0
+"""The longest that a job of a crowd waits before it asks again for its part of the budget."""
 EXPLAIN_SECONDS: Final = 5.0
 """How long a refusal is held back for the explanation that will go with it."""
 CHANGED_SECONDS: Final = 0.05
@@ -62,11 +69,14 @@ class StatusWriter:
         self._client, self._observer, self._queue = client, observer, queue
         self._wall = wall
         self.budget = TokenBucket(MOVING_PER_SECOND, MOVING_BURST, clock)
+        self._firsts = TokenBucket(FIRST_PER_SECOND, FIRST_BURST, clock)
+        self._crowd: set[str] = set()  # jobs that have something to say and no part of the budget yet
         self._moved: dict[str, float] = {}
         self._refused: dict[str, float] = {}
 
     def forget(self, uid: str) -> None:
         """The job is gone."""
+        self._crowd.discard(uid)
         self._moved.pop(uid, None)
         self._refused.pop(uid, None)
 
@@ -116,6 +126,7 @@ class StatusWriter:
 
     async def consider(self, view: JobView, before: JobState, state: JobState, waits: Waits | None) -> bool:
         """Write if it is due; returns whether it was written. What is not due yet puts the job on the queue again."""
+        self._crowd.discard(view.uid)
         if waits is None and view.settled and state == before:
             return False
         if waits is not None and waits.refusal is not None and (waits.explained or not _says(before, waits.refusal)):
@@ -135,12 +146,22 @@ class StatusWriter:
             await self._apply(view, body)
             return True
         wait = self._not_before(view, state, waits) - self._wall()
-        if wait > 0 or not self.budget.try_take():
-            self._queue.add_after(view.key, max(wait, 0.5))
+        if wait > 0:
+            self._queue.add_after(view.key, wait)
+            return False
+        if not self._has_part(first=view.state.phase is None):
+            self._crowd.add(view.uid)
+            self._queue.add_after(view.key, min(max(len(self._crowd) / MOVING_PER_SECOND, 0.5), CROWD_SECONDS))
             return False
         self._moved[view.uid] = self._wall()
         await self._apply(view, body)
         return True
+
+    def _has_part(self, *, first: bool) -> bool:
+        """Take from the budget; the first words of new jobs must not take all of it."""
+        if first and (self.budget.ready() > 0 or not self._firsts.try_take()):
+            return False
+        return self.budget.try_take()
 
     def _not_before(self, view: JobView, state: JobState, waits: Waits | None) -> float:
         unexplained = 0.0
@@ -148,7 +169,8 @@ class StatusWriter:
             unexplained = self._refused.setdefault(view.uid, self._wall()) + EXPLAIN_SECONDS
         if view.state.phase is None:
             self._moved[view.uid] = 0.0
-            return max(view.object.metadata.created + FIRST_SECONDS, unexplained)
+            told = waits is not None and waits.explained
+            return view.object.metadata.created + (FIRST_SECONDS if told else SILENT_SECONDS)
         seen = self._moved.setdefault(view.uid, self._wall())  # what an earlier leader wrote counts as just written
         last = max(seen, unexplained - MOVING_SECONDS)
         if state.phase == Phase.STARTING:

@@ -11,7 +11,16 @@ from berth.cluster import kinds
 from berth.cluster.errors import Conflict
 from berth.controllers.observe import JobView
 from berth.controllers.scheduler import Waits
-from berth.controllers.writer import FIRST_SECONDS, MOVING_BURST, MOVING_PER_SECOND, MOVING_SECONDS, START_SECONDS
+from berth.controllers.writer import (
+    FIRST_BURST,
+    FIRST_PER_SECOND,
+    FIRST_SECONDS,
+    MOVING_BURST,
+    MOVING_PER_SECOND,
+    MOVING_SECONDS,
+    SILENT_SECONDS,
+    START_SECONDS,
+)
 from berth.training.records import Refusal
 from berth.training.state import JobState, Phase
 from tests.unit.controllers.harness import JOB, Operator, Server, make_server
@@ -56,7 +65,7 @@ async def test_a_fresh_job_shows_queued_only_when_it_was_not_placed_at_once() ->
     desk = Desk()
     assert not await desk.consider(desk.queued())
     assert desk.operator.queue.planned == 1
-    await desk.wait(FIRST_SECONDS + 0.5)
+    await desk.wait(SILENT_SECONDS + 0.5)
     assert await desk.consider(desk.queued())
     assert desk.server.status()["phase"] == "Queued"
 
@@ -158,23 +167,62 @@ async def test_a_position_goes_with_the_queue() -> None:
     assert "queue" not in desk.server.status()
 
 
-async def test_moving_figures_of_all_jobs_share_a_budget() -> None:
+def crowd(status: dict[str, Any], jobs: int = 40) -> Desk:
+    """A desk with so many jobs of that status."""
     server = make_server()
-    job = server.objects["trainingjobs", *JOB]
-    for number in range(40):
-        server.put(kinds.TRAINING_JOBS, {"metadata": {"name": f"j{number}", "namespace": "n"}, "spec": job["spec"]})
-    desk = Desk(server)
-    await desk.wait(100)
+    spec = server.objects["trainingjobs", *JOB]["spec"]
+    for number in range(jobs):
+        meta = {"name": f"j{number}", "namespace": "n"}
+        server.put(kinds.TRAINING_JOBS, {"metadata": meta, "spec": spec, "status": status})
+    return Desk(server)
+
+
+async def written_by_second(desk: Desk, seconds: int) -> list[int]:
+    """How many of all jobs, each with something that moves to say, are written in each second."""
     counts = []
-    for _ in range(3):
-        before = len(server.log)
+    for _ in range(seconds):
+        before = len(desk.server.log)
         for view in list(desk.operator.observer.views.values()):
-            state = replace(JobState(), phase=Phase.QUEUED, message="waits")
+            state = replace(view.state, phase=Phase.QUEUED, message="waits")
             await desk.operator.writer.consider(view, view.state, state, None)
-        counts.append(len(server.log) - before)
+        counts.append(len(desk.server.log) - before)
         await desk.wait(1)
-    assert counts[0] == MOVING_BURST
-    assert counts[1:] == [MOVING_PER_SECOND] * 2
+    return counts
+
+
+async def test_moving_figures_of_all_jobs_share_a_budget() -> None:
+    desk = crowd({"observedGeneration": 1, "phase": "Queued", "message": "new"})
+    assert await written_by_second(desk, 1) == [0]
+    await desk.wait(MOVING_SECONDS)
+    assert await written_by_second(desk, 3) == [MOVING_BURST, MOVING_PER_SECOND, MOVING_PER_SECOND]
+
+
+async def test_of_a_crowd_of_new_jobs_few_show_that_they_wait() -> None:
+    """Most are placed before their turn, and each write is one less for the pods of others."""
+    desk = crowd({})
+    await desk.wait(SILENT_SECONDS + 1)
+    counts = await written_by_second(desk, 20)
+    assert counts[:2] == [MOVING_BURST, MOVING_PER_SECOND]
+    assert sum(counts) <= FIRST_BURST + 20 * FIRST_PER_SECOND
+    assert desk.operator.queue.planned + desk.operator.queue.depth > 20
+
+
+async def test_a_few_new_jobs_do_not_wait_for_each_other() -> None:
+    desk = crowd({}, jobs=4)
+    await desk.wait(SILENT_SECONDS)
+    assert await written_by_second(desk, 1) == [MOVING_BURST]
+
+
+async def test_a_new_job_of_which_nothing_is_known_is_silent_a_little_longer_than_one_that_is_refused() -> None:
+    desk = Desk()
+    await desk.wait(FIRST_SECONDS)
+    bare = Waits(Refusal("NoCapacity", "no room"), 1, explained=False)
+    for waits in (None, Waits(), bare):
+        assert not await desk.consider(desk.queued(), waits)
+    assert await desk.consider(desk.queued(), refusal("no room; 2 more nodes would do"))
+    desk = Desk()
+    await desk.wait(SILENT_SECONDS)
+    assert await desk.consider(desk.queued(), bare), "a job is never without a status for long"
 
 
 async def test_a_new_leader_takes_what_it_finds_as_just_written() -> None:
@@ -220,7 +268,7 @@ async def test_a_job_of_the_same_name_made_anew_is_never_written_to() -> None:
     view = desk.view
     old = desk.server.objects.pop(("trainingjobs", *JOB))
     desk.server.put(kinds.TRAINING_JOBS, {"metadata": {"name": JOB[1], "namespace": JOB[0]}, "spec": old["spec"]})
-    await desk.wait(FIRST_SECONDS + 1)
+    await desk.wait(SILENT_SECONDS + 1)
     with pytest.raises(Conflict):
         await desk.operator.writer.consider(view, view.state, replace(JobState(), phase=Phase.QUEUED), None)
     assert "status" not in desk.server.objects["trainingjobs", *JOB]
