@@ -43,6 +43,12 @@ class Metrics:
             buckets=DECISION_BUCKETS,
             registry=self.registry,
         )
+        self.service_decision_seconds = Histogram(
+            "berth_service_decision_seconds",
+            "Time of one decision about one InferenceService.",
+            buckets=DECISION_BUCKETS,
+            registry=self.registry,
+        )
         self.placements = Counter(
             "berth_gang_placements_total",
             "Gang placements by certificate.",

@@ -13,7 +13,8 @@ from berth.inference.capacity import Capacity
 from berth.inference.demand import Sample, SignalFacts, combine
 from berth.inference.forecast.model import DemandModel
 from berth.inference.records import DemandState
-from berth.inference.service import Seen
+from berth.inference.service import Seen, Verdict
+from berth.inference.target import Target
 from berth.telemetry.presets import counts_requests_in_flight, reported_by_replicas
 from berth.telemetry.readings import DemandSource, Reading, ServiceQuery, SignalQuery, Telling
 from berth.values import parse_duration
@@ -32,7 +33,15 @@ class Known:
     telling: Telling = field(default_factory=lambda: Telling({}))
     seen: Seen = field(default_factory=lambda: Seen(DemandState.UNKNOWN, reason="not asked yet"))
     read_history: bool = False
-    lost: bool = False
+    lost_at: float = 0.0  # when demand was lost last
+    target: Target | None = None  # as the last decision saw it
+
+    @property
+    def trusted(self) -> Verdict:
+        """The condition ForecastTrusted."""
+        if self.target is None or not self.target.trusted:
+            return Verdict(None, "TooLittleHistory", "the back-test has too little history; persistence is used")
+        return Verdict(True, "BackTested", f"{self.target.method} covers {self.target.coverage:.0%}")
 
 
 class DemandBook:
@@ -72,6 +81,10 @@ class DemandBook:
             known.telling = told.get(view.key, Telling({}))
             samples = {name: _sample(reading) for name, reading in known.telling.readings.items()}
             known.seen = combine(_facts(view, choice), samples, len(query.pods), now)
+            if known.seen.state is not DemandState.UNKNOWN:
+                known.lost_at = 0.0
+            elif not known.lost_at:
+                known.lost_at = now
             known.model.observe(now, known.seen.work)
 
     async def _read_history(self, view: ServiceView, choice: Choice, query: ServiceQuery, now: float) -> None:

@@ -55,9 +55,9 @@ class Exposure:
             return Verdict(False, "GatewayUnknown", f"{name} cannot be read: {problem}")
         if gateway is None:
             return Verdict(False, "GatewayNotFound", f"{name} does not exist, or the Gateway API is not installed")
-        problem = _listener_problem(gateway, reference.section_name)
-        if problem:
-            return Verdict(False, "NoTls", f"{name} {problem}; the route is not made without TLS")
+        without_tls = _listener_problem(gateway, reference.section_name)
+        if without_tls:
+            return Verdict(False, "NoTls", f"{name} {without_tls}; the route is not made without TLS")
         return await self._policy(view, expose)
 
     async def _policy(self, view: ServiceView, expose: Expose) -> Verdict:

@@ -20,7 +20,6 @@ from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.inference.coldstart import frozen_budget
 from berth.inference.mix import cheapest_mix
 from berth.inference.plan import decide
-from berth.inference.records import Mix, MixBounds, Offer
 from berth.inference.service import Foreseen, Plan, Sight
 from berth.telemetry.metrics import Metrics
 
@@ -102,7 +101,7 @@ class ServicePlanner:
         known = self._demand.of(view)
         wanted = self._observer.wanted(view)
         horizon, cold = self._horizon(view, choice, wanted)
-        target = known.model.target(now, horizon, view.rules.promise)
+        target = known.target = known.model.target(now, horizon, view.rules.promise)
         sight = Sight(
             now=now,
             wanted=wanted,
@@ -115,7 +114,7 @@ class ServicePlanner:
             crashing=self._observer.crashing(view, CRASHES),
             excluded=choice.found.why_none(),
         )
-        plan = decide(view.rules, view.memory, sight, cheapest)
+        plan = decide(view.rules, view.memory, sight, cheapest_mix)
         view.memory, view.plan = plan.memory, plan
         self._reserve(view, choice, plan, now)
         self._carry_out(view.key)
@@ -152,8 +151,3 @@ class ServicePlanner:
             learned = self._market.cold_start(view, choice, first, STARTUP_QUANTILE, cached=False)
             view.startup_seconds = frozen_budget(view.startup_seconds, learned, template_changes=view.template_changes)
             view.template_changes = False
-
-
-def cheapest(offers: list[Offer], bounds: MixBounds, current: dict[str, int]) -> Mix:
-    """The mix that the plan asks for, with the switching cost of the planning period."""
-    return cheapest_mix(offers, bounds, current)

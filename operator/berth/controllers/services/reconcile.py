@@ -1,0 +1,229 @@
+"""One look at one service: carry out its plan, say what became of it, tell what happened."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable
+from typing import Final
+
+from berth.cluster.client import ApiClient
+from berth.cluster.errors import BadRequest, Forbidden, Invalid
+from berth.cluster.events import EventRecorder, about
+from berth.cluster.kinds import INFERENCE_SERVICES
+from berth.controllers.facts import shorten
+from berth.controllers.services.children import NameTaken, ServiceChildren
+from berth.controllers.services.demand import DemandBook, Known
+from berth.controllers.services.exposure import Exposure
+from berth.controllers.services.observe import ServiceObserver
+from berth.controllers.services.planner import PERIOD_SECONDS, ServicePlanner
+from berth.controllers.services.rollout import Turn
+from berth.controllers.services.status import Figures, Learned, body, rejected
+from berth.controllers.services.supply import COLD_QUANTILE, Choice, Market
+from berth.controllers.services.view import ServiceKey, ServiceView
+from berth.controllers.services.writer import ServiceWriter
+from berth.inference.room import Rooms
+from berth.inference.service import Event, Mode, Plan, Verdict
+from berth.values import format_duration
+
+_TOKENS: Final = 1_000_000
+
+
+class Services:
+    """The reconciler of InferenceServices. One call per key at a time; the work queue sees to that."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        observer: ServiceObserver,
+        planner: ServicePlanner,
+        market: Market,
+        rooms: Rooms,
+        demand: DemandBook,
+        children: ServiceChildren,
+        exposure: Exposure,
+        writer: ServiceWriter,
+        recorder: EventRecorder,
+        *,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._client, self._observer, self._planner, self._market = client, observer, planner, market
+        self._rooms, self._demand, self._children, self._exposure = rooms, demand, children, exposure
+        self._writer, self._recorder, self._wall = writer, recorder, wall
+        self._told: dict[str, set[str]] = {}  # uid -> states that were told and last
+        self._spoken: dict[str, Plan] = {}  # uid -> the plan whose events were told
+
+    async def reconcile(self, key: ServiceKey) -> None:
+        """Raises what the API server answers; the queue then comes back to it."""
+        view = self._observer.view(key)
+        if view is None:
+            return
+        if view.object.metadata.deleting:
+            return
+        if view.spec is None:
+            reason, message = view.problem or ("SpecInvalid", "the spec cannot be read")
+            await self._reject(view, reason, message)
+            return
+        self._notice_scale(view)
+        if view.plan is None:
+            self._planner.decide(view)
+        plan = view.plan
+        if plan is None:
+            return
+        choice = self._market.choice(view)
+        exposed = await self._exposure.verdict(view)
+        try:
+            turn = await self._children.carry_out(
+                view,
+                plan,
+                choice.variants,
+                self._free(view, choice),
+                exposed=exposed is not None and exposed.status is True,
+            )
+        except (Invalid, BadRequest, NameTaken) as problem:
+            await self._reject(view, "TemplateRefused", shorten(str(problem)))
+            return
+        except Forbidden as problem:
+            if problem.not_permitted:
+                raise
+            await self._reject(view, "Forbidden", shorten(problem.message))
+            return
+        await self._say(view, plan, choice, turn, exposed)
+
+    def forget(self, view: ServiceView) -> None:
+        """The service is gone."""
+        self._planner.forget(view)
+        self._writer.forget(view.uid)
+        self._told.pop(view.uid, None)
+        self._spoken.pop(view.uid, None)
+
+    def _free(self, view: ServiceView, choice: Choice) -> dict[str, int]:
+        return {
+            name: self._rooms.free(variant, view.needs[name])
+            for name, variant in choice.variants.items()
+            if name in view.needs
+        }
+
+    async def _reject(self, view: ServiceView, reason: str, message: str) -> None:
+        generation = view.object.metadata.generation
+        status = rejected(reason, message, generation, view.persisted, self._wall())
+        if await self._writer.consider(view, status):
+            self._recorder.warning(about(INFERENCE_SERVICES, view.object.metadata), "Rejected", message)
+
+    async def _say(
+        self, view: ServiceView, plan: Plan, choice: Choice, turn: Turn | None, exposed: Verdict | None
+    ) -> None:
+        now = self._wall()
+        known = self._demand.of(view)
+        extra = self._extra(view, plan, choice, known, exposed)
+        status = body(
+            plan,
+            view.object.metadata.generation,
+            view.key[1],
+            choice.variants,
+            self._observer.replicas(view, {}),
+            self._figures(view, plan, choice, known),
+            Learned(
+                view.startup_seconds,
+                view.starts.record(),
+                base64.b64encode(known.model.pack()).decode(),
+                view.cpu,
+                view.reference,
+            ),
+            view.persisted,
+            extra,
+            now,
+        )
+        first = not view.persisted
+        await self._writer.consider(view, status)
+        if first:
+            self._tell(view, Event("Accepted", f"Serves {view.spec.model.name or view.key[1]}: {plan.message}"))  # type: ignore[union-attr]
+        self._tell_all(view, plan, known, turn)
+
+    def _extra(
+        self, view: ServiceView, plan: Plan, choice: Choice, known: Known, exposed: Verdict | None
+    ) -> dict[str, Verdict]:
+        """Conditions that the plan does not know of."""
+        notes = "; ".join(entry.sentence for entry in choice.found.excluded if not entry.absent)
+        verdicts = {"Accepted": Verdict(True, "Valid")}
+        verdicts["Placed"] = (
+            Verdict(True, "VariantsChosen", shorten(notes))
+            if choice.found.found
+            else Verdict(False, "NoCandidate", shorten(choice.found.why_none()))
+        )
+        if view.rules.mode is not Mode.MANUAL:
+            verdicts["ForecastTrusted"] = known.trusted
+        spot = [candidate.variant.name for candidate in choice.found.found if candidate.variant.spot]
+        if view.rules.spot.allowed:
+            verdicts["SpotAvailable"] = (
+                Verdict(True, "PoolsFound")
+                if spot
+                else Verdict(False, "NoSpotPool", "no pool that fits has spot nodes")
+            )
+        if exposed is not None:
+            verdicts["Exposed"] = exposed
+        return verdicts
+
+    def _figures(self, view: ServiceView, plan: Plan, choice: Choice, known: Known) -> Figures:
+        variants = [choice.variants[name] for name in plan.counts if name in choice.variants]
+        variant = next(iter(variants or choice.variants.values()), None)
+
+        def start(share: float, *, cached: bool = False) -> float:
+            return 0.0 if variant is None else self._market.cold_start(view, choice, variant, share, cached=cached)
+
+        tokens = known.telling.tokens_per_second
+        target = known.target
+        return Figures(
+            state=str(known.seen.state),
+            current=known.seen.work,
+            forecast=target.work if target is not None else None,
+            horizon_seconds=start(COLD_QUANTILE) + PERIOD_SECONDS,
+            quantile=target.quantile if target is not None else 0.0,
+            as_of=known.seen.as_of or self._wall(),
+            method=target.method if target is not None else "",
+            wape=target.wape if target is not None else None,
+            persistence_wape=target.persistence_wape if target is not None else None,
+            p50_seconds=start(0.5),
+            p90_seconds=start(COLD_QUANTILE),
+            cached_p90_seconds=start(COLD_QUANTILE, cached=True),
+            usd_per_million_tokens=plan.usd_per_hour / 3600 / tokens * _TOKENS if tokens else None,
+        )
+
+    def _notice_scale(self, view: ServiceView) -> None:
+        """A write to the scale subresource outside Manual does nothing, and says so."""
+        assert view.spec is not None
+        before, view.spec_replicas = view.spec_replicas, view.spec.replicas
+        if before is not None and before != view.spec.replicas and view.rules.mode is not Mode.MANUAL:
+            self._tell(
+                view,
+                Event(
+                    "ScaleIgnored",
+                    f"spec.replicas {view.spec.replicas} is read with scaling.mode Manual only, and it is"
+                    f" {view.rules.mode}",
+                    warning=True,
+                ),
+            )
+
+    def _tell_all(self, view: ServiceView, plan: Plan, known: Known, turn: Turn | None) -> None:
+        """Events of the plan, each state once as long as it lasts."""
+        lasting = {"CapacityLimited", "MetricsLost", "RolloutPaused"}
+        events = list(plan.events)
+        if turn is not None and turn.stuck and turn.waiting:
+            waiting = ", ".join(sorted(turn.waiting))
+            events.append(Event("RolloutPaused", f"{turn.rolling} is not ready: {turn.stuck}; {waiting} wait", True))
+        told = self._told.setdefault(view.uid, set())
+        now = {event.reason for event in events if event.reason in lasting}
+        if "MetricsLost" in told and "MetricsLost" not in now:
+            lost = format_duration(self._wall() - known.lost_at) if known.lost_at else "a while"
+            self._tell(view, Event("MetricsBack", f"Demand is known again, after {lost}"))
+        for event in events:
+            if event.reason not in told and (event.reason in lasting or plan is not self._spoken.get(view.uid)):
+                self._tell(view, event)
+        told &= now
+        told |= now
+        self._spoken[view.uid] = plan
+
+    def _tell(self, view: ServiceView, event: Event) -> None:
+        target = about(INFERENCE_SERVICES, view.object.metadata)
+        record = self._recorder.warning if event.warning else self._recorder.normal
+        record(target, event.reason, event.message)
