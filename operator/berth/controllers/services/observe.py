@@ -96,6 +96,11 @@ class ServiceObserver:
                 counts[name] = counts.get(name, 0) + 1
         return counts
 
+    def state(self, view: ServiceView) -> object:
+        """A value that differs when anything differs that a plan goes by, but for demand and free room."""
+        pods = tuple(sorted((pod.metadata.uid, pod.metadata.version) for pod in self.pods(view)))
+        return (view.object.metadata.generation, tuple(sorted(self.wanted(view).items())), pods)
+
     def crashing(self, view: ServiceView, most: int) -> frozenset[str]:
         """Variants whose servers ended ``most`` times or more while none of their pods is or was ready."""
         ended: dict[str, int] = {}

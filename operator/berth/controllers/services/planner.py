@@ -27,6 +27,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 PERIOD_SECONDS: Final = 15.0
 """How often demand is asked for and each service decided."""
+LOOK_SECONDS: Final = 60.0
+"""How often a service of which nothing changes is looked at, so that figures in its status follow."""
 STARTUP_QUANTILE: Final = 0.99
 
 
@@ -81,6 +83,12 @@ class ServicePlanner:
         self._guarded(view, self._market.choice(view))
         return view.plan
 
+    def refresh(self, view: ServiceView) -> None:
+        """Decide again for a service that something has happened to since its last plan."""
+        if view.spec is not None and view.plan_state != (state := self._observer.state(view)):
+            view.plan_state = state
+            self._guarded(view, self._market.choice(view))
+
     def forget(self, view: ServiceView) -> None:
         """The service is gone: nothing is held or remembered for it."""
         self._reservations.release(view)
@@ -116,8 +124,12 @@ class ServicePlanner:
         )
         plan = decide(view.rules, view.memory, sight, cheapest_mix)
         view.memory, view.plan = plan.memory, plan
+        changed = plan.counts != {name: count for name, count in wanted.items() if count or name in plan.counts}
         self._reserve(view, choice, plan, now)
-        self._carry_out(view.key)
+        view.plan_state = self._observer.state(view)
+        if changed or not view.persisted or now - view.looked >= LOOK_SECONDS:
+            view.looked = now
+            self._carry_out(view.key)
 
     def _reserve(self, view: ServiceView, choice: Choice, plan: Plan, now: float) -> None:
         variants = choice.variants

@@ -1,0 +1,154 @@
+"""InferenceServices as one part of the operator: wired here, kept warm on every replica, run by the leader."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final
+
+from berth.api.names import LABEL_SERVICE_NAME
+from berth.cluster import wire
+from berth.cluster.cache import Cache
+from berth.cluster.client import ApiClient
+from berth.cluster.errors import ClusterError, NotLeading
+from berth.cluster.events import EventRecorder
+from berth.cluster.kinds import DEPLOYMENTS, INFERENCE_SERVICES
+from berth.cluster.queue import QueueClosed, WorkQueue
+from berth.cluster.ratelimit import TokenBucket
+from berth.controllers.services.children import ServiceChildren
+from berth.controllers.services.demand import DemandBook
+from berth.controllers.services.exposure import Exposure
+from berth.controllers.services.notices import Notices
+from berth.controllers.services.observe import ServiceCaches, ServiceObserver
+from berth.controllers.services.planner import PERIOD_SECONDS, ServicePlanner
+from berth.controllers.services.plans import pod_facts
+from berth.controllers.services.reconcile import Services
+from berth.controllers.services.reserve import Reservations
+from berth.controllers.services.supply import Market
+from berth.controllers.services.view import ServiceKey, ServiceView
+from berth.controllers.services.writer import ServiceWriter
+from berth.fleet.fleet import Fleet
+from berth.inference.room import Rooms
+from berth.telemetry.metrics import Metrics
+from berth.telemetry.readings import DemandSource
+
+_LOG: Final = logging.getLogger(__name__)
+
+WORKERS: Final = 8
+GATHER_SECONDS: Final = 0.1
+"""Changes of one service within this time are looked at together."""
+MOVING_PER_SECOND: Final = 1.0
+MOVING_BURST: Final = 5
+
+
+class ServiceLoop:
+    """Everything about InferenceServices. ``source`` is where demand is asked for."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        fleet: Fleet,
+        pods: Cache[wire.Pod],
+        nodes: Cache[wire.Node],
+        recorder: EventRecorder,
+        metrics: Metrics,
+        source: DemandSource,
+        *,
+        priority: Callable[[str], int],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        clock = client.transport.clock
+        self.queue: WorkQueue[ServiceKey] = WorkQueue(clock)
+        self.caches = ServiceCaches(
+            Cache(client, INFERENCE_SERVICES), Cache(client, DEPLOYMENTS, label_selector=LABEL_SERVICE_NAME)
+        )
+        self.leading = False
+        self._metrics, self._urgent = metrics, asyncio.Event()
+        rooms = Rooms(fleet)
+        facts = pod_facts(fleet)
+        self.observer = ServiceObserver(
+            self.caches, pods, nodes, leaving=Notices(fleet, wall=wall), wake=self.wake, gone=self._gone
+        )
+        market, demand = Market(fleet, rooms, facts), DemandBook(source)
+        self.planner = ServicePlanner(
+            self.observer, market, demand, Reservations(fleet, rooms), facts, metrics,
+            priority=lambda view: _priority(view, priority), carry_out=self._carry_out, wall=wall,
+        )  # fmt: skip
+        writer = ServiceWriter(client, self.observer, TokenBucket(MOVING_PER_SECOND, MOVING_BURST, clock), wall=wall)
+        self.services = Services(
+            client, self.observer, self.planner, market, rooms, demand,
+            ServiceChildren(client, self.observer, fleet), Exposure(client), writer, recorder, wall=wall,
+        )  # fmt: skip
+
+    def every_cache(self) -> Iterator[Cache[Any]]:
+        """The caches that must be warm."""
+        return self.caches.every()
+
+    def wake(self, key: ServiceKey) -> None:
+        """Something about the service is different: decide about it soon."""
+        if self.leading:
+            self.queue.add_after(key, GATHER_SECONDS)
+
+    def tasks(self) -> list[Coroutine[Any, Any, None]]:
+        """What the leader runs."""
+        return [self._periods(), *(self._work() for _ in range(WORKERS))]
+
+    def begin(self) -> None:
+        """This replica leads from now on."""
+        self.leading = True
+
+    def end(self) -> None:
+        """It leads no more."""
+        self.leading = False
+
+    def _carry_out(self, key: ServiceKey) -> None:
+        self.queue.add(key)
+
+    def _gone(self, view: ServiceView) -> None:
+        self.services.forget(view)
+
+    async def _periods(self) -> None:
+        """Ask for demand and decide about every service, once in a control period."""
+        while True:
+            began = time.monotonic()
+            try:
+                await self.planner.ask()
+            except Exception:  # a source that misbehaves must not stop the floors from being kept
+                _LOG.exception("demand was not asked for")
+            self.planner.decide_all()
+            rest = PERIOD_SECONDS - (time.monotonic() - began)
+            await asyncio.sleep(max(rest, 1.0) * random.uniform(0.95, 1.05))  # noqa: S311 - spreads load
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                key = await self.queue.get()
+            except QueueClosed:
+                return
+            try:
+                view = self.observer.view(key)
+                if view is not None:
+                    self.planner.refresh(view)
+                await self.services.reconcile(key)
+            except NotLeading:
+                return
+            except Exception as problem:  # one bad object must not stop the others
+                delay = self.queue.retry(key)
+                if isinstance(problem, ClusterError):
+                    _LOG.warning("inferenceservice %s/%s: %s; again in %.1f s", *key, problem, delay)
+                else:
+                    _LOG.exception("inferenceservice %s/%s: again in %.1f s", *key, delay)
+                self._metrics.reconciles.labels("inferenceservice", "error").inc()
+            else:
+                self.queue.forget(key)
+                self._metrics.reconciles.labels("inferenceservice", "ok").inc()
+            finally:
+                self.queue.done(key)
+
+
+def _priority(view: ServiceView, value_of: Callable[[str], int]) -> int:
+    name = view.spec.priority_class_name if view.spec is not None else None
+    return value_of(name) if name else 0
