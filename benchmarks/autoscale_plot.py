@@ -65,7 +65,7 @@ def _panel(measured: Sequence[Measured], names: Sequence[str], cold: int, index:
         parts.append(_line([(x(COSTS[0]), y(share)), (x(COSTS[-1]), y(share))], "#e4e4e4", 1))
         parts.append(_text(left - 4, y(share) + 4, f"{share * 100:g} %", anchor="end"))
     parts.append(_text((x(COSTS[0]) + x(COSTS[-1])) / 2, HEIGHT - 18, "cost over clairvoyant", anchor="middle"))
-    for name, colour in zip(names, COLOURS, strict=False):
+    for name, colour in reversed(list(zip(names, COLOURS, strict=False))):  # the first, the HPA, on top
         points = averaged(measured, name, cold).points
         shown = [p for p in points if COSTS[0] <= p.cost <= COSTS[-1] and p.unserved <= SHARES[-1]]
         parts.append(_line([(x(p.cost), y(p.unserved)) for p in shown], colour, 2))

@@ -41,7 +41,8 @@ def baselines(measured: Sequence[Measured]) -> dict[str, Any]:
     ``can_keep``: the share of traces and cold starts in which some setting keeps the promise; the rest is over those.
     ``cost_over_clairvoyant``, ``cost_over_hpa`` (the HPA's best setting for the same promise, where it has one) and
     ``unserved_over_hpa`` (its frontier at equal cost) are geometric means. Our planner has one setting and no
-    hindsight; its figures are over the cases in which it kept its promise.
+    hindsight; its figures are over the cases in which it kept its promise, and where it took some of the slack, the
+    HPA may leave as much unserved.
     """
     names = list(measured[0].rivals)
     rows = {name: {_percent(p): _rival(measured, name, p) for p in PROMISES} for name in names}
@@ -136,12 +137,12 @@ def _figures(chosen: Sequence[tuple[Measured, int, Outcome]], promise: float, co
     over_hpa, unserved = list[float](), list[float]()
     for trace, cold, outcome in chosen:
         hpa = Frontier.of(trace.rivals[HPA][cold])
-        if best := hpa.cheapest(promise):
+        if best := hpa.cheapest(max(promise, outcome.unserved)):
             over_hpa.append(outcome.cost / best.cost)
         if (ratio := frontier.compare(outcome, hpa).ratio) is not None:
             unserved.append(ratio)
     return {
-        "can_keep": len(chosen) / count,
+        "can_keep": round(len(chosen) / max(count, 1), 4),
         "cost_over_clairvoyant": _rounded(geomean([o.cost / t.clairvoyant[cold].cost for t, cold, o in chosen])),
         "cost_over_hpa": _rounded(geomean(over_hpa)),
         "unserved_over_hpa": _rounded(geomean(unserved)),

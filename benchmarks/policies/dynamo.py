@@ -104,7 +104,7 @@ class Arima:
     def __init__(self) -> None:
         self._seen: deque[float] = deque(maxlen=self.window)
         self._model: AutoRegression | None = None
-        self._age = 0
+        self._next_fit = 0
 
     def update(self, value: float) -> float:
         """See ``Predictor``."""
@@ -113,9 +113,10 @@ class Arima:
         self._seen.append(value)
         if len(self._seen) < self.enough:
             return value
-        if self._model is None or self._age >= min(self.refit, len(self._seen)):
-            self._model, self._age = AutoRegression.fit(np.array(self._seen)), 0
-        self._age += 1
+        if self._model is None or self._next_fit <= 0:
+            self._model = AutoRegression.fit(np.array(self._seen))
+            self._next_fit = min(self.refit, len(self._seen))  # sooner while there is little to go by
+        self._next_fit -= 1
         recent = [self._seen[index] for index in range(-min(len(self._seen), self._model.reach), 0)]
         return self._model.next(recent)
 
