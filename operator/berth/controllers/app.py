@@ -14,7 +14,15 @@ from berth.cluster.cache import Cache
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import ClusterError, NotLeading
 from berth.cluster.events import EventRecorder
-from berth.cluster.kinds import ACCELERATOR_POOLS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, TRAINING_JOBS
+from berth.cluster.kinds import (
+    ACCELERATOR_POOLS,
+    INFERENCE_SERVICES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    TRAINING_JOBS,
+)
 from berth.cluster.lease import Election
 from berth.cluster.queue import QueueClosed, WorkQueue
 from berth.controllers.gangs import Settings
@@ -23,12 +31,15 @@ from berth.controllers.judge import Judge
 from berth.controllers.observe import Caches, JobKey, Observer
 from berth.controllers.pools import Pools
 from berth.controllers.scheduler import Scheduler, count_idle_nodes
+from berth.controllers.services.loop import ServiceLoop
 from berth.controllers.trainingjobs import CARRY_OUT, NEW_STATE, TrainingJobs
 from berth.controllers.writer import StatusWriter
 from berth.fleet.fleet import Fleet
 from berth.fleet.recount import recount
 from berth.telemetry.metrics import Metrics
 from berth.telemetry.probes import Heartbeat
+from berth.telemetry.readings import DemandSource
+from berth.telemetry.sources import NO_SOURCE
 from berth.values import BerthError
 
 _LOG: Final = logging.getLogger(__name__)
@@ -71,7 +82,13 @@ class App:
     """Wires the pieces; :meth:`keep_warm` runs on every replica, :meth:`lead` while this one holds the lease."""
 
     def __init__(
-        self, client: ApiClient, catalogue: LiveCatalogue, identity: Identity, metrics: Metrics, settings: Settings
+        self,
+        client: ApiClient,
+        catalogue: LiveCatalogue,
+        identity: Identity,
+        metrics: Metrics,
+        settings: Settings,
+        source: DemandSource = NO_SOURCE,
     ) -> None:
         self.client, self.metrics, self.identity = client, metrics, identity
         self.heartbeat = Heartbeat()
@@ -100,6 +117,10 @@ class App:
             client, self.observer, self.scheduler, self.writer, self.judge, self.recorder, metrics, self.queue, settings
         )
         self.pools = Pools(client, self.observer, self.writer.budget)
+        self.services = ServiceLoop(
+            client, self.fleet, self.caches.pods, self.caches.nodes, self.recorder, metrics, source,
+            priority=self._priority,
+        )  # fmt: skip
         self.leading = False
         self.gauges = Gauges(
             metrics, self.observer, self.scheduler, self.queue, self.recorder, leading=lambda: self.leading
@@ -111,6 +132,18 @@ class App:
             known = self.caches.jobs.get(key[1], key[0])
             if known is None or known.metadata.version < version:
                 self._wake(key)
+        elif plural == INFERENCE_SERVICES.plural:
+            service = self.services.caches.services.get(key[1], key[0])
+            if service is None or service.metadata.version < version:
+                self.services.wake(key)
+
+    def _priority(self, name: str) -> int:
+        found = self.caches.priority_classes.get(name)
+        return found.value if found is not None else 0
+
+    def every_cache(self) -> list[Cache[Any]]:
+        """Whatever must be warm before anything is decided."""
+        return [*self.caches.every(), *self.services.every_cache()]
 
     def _wake(self, key: JobKey) -> None:
         if self.leading:
@@ -127,34 +160,34 @@ class App:
 
     async def keep_warm(self) -> None:
         """Keep caches, fleet and heartbeat going for ever."""
-        tasks: list[Coroutine[Any, Any, None]] = [cache.run() for cache in self.caches.every()]
+        tasks: list[Coroutine[Any, Any, None]] = [cache.run() for cache in self.every_cache()]
         tasks += [self._beat(), self._audit(), self._follow_catalogue()]
         await _all(tasks)
 
     async def synced(self) -> None:
         """Return when every cache has its first complete list."""
-        for cache in self.caches.every():
+        for cache in self.every_cache():
             await cache.synced.wait()
 
     async def lead(self) -> None:
         """Everything that writes; cancelled when the lease is lost or the process stops. Raises: CannotLead."""
         await self._catch_up()
         self.scheduler.clear()
-        self.leading = True
+        self.leading = self.services.leading = True
         self.scheduler.poke()
         for key in list(self.caches.jobs.objects()):
             self.queue.add(key)
         try:
             tasks: list[Coroutine[Any, Any, None]] = [self._work() for _ in range(WORKERS)]
             tasks += [self.scheduler.run(), self.scheduler.explain_for_ever(), self.recorder.run(), self.pools.run()]
-            tasks.append(self._resync())
+            tasks += [self._resync(), *self.services.tasks()]
             await _all(tasks)
         finally:
-            self.leading = False
+            self.leading = self.services.leading = False
 
     async def _catch_up(self) -> None:
         """List everything again: what the last leader wrote must be seen before the first decision."""
-        lists = {asyncio.create_task(cache.refresh()): cache for cache in self.caches.every()}
+        lists = {asyncio.create_task(cache.refresh()): cache for cache in self.every_cache()}
         everything = asyncio.create_task(asyncio.wait(lists))
         limit = asyncio.create_task(self._clock.sleep(CATCH_UP_SECONDS))
         try:
@@ -257,6 +290,7 @@ class App:
                 self.fleet.set_catalogue(self.catalogue.catalogue)
                 self.observer.read_pools()
                 self.observer.reread()
+                self.services.observer.reread()
             if self.catalogue.problem is not None and self.catalogue.problem is not reported:
                 _LOG.error("the catalogue overlay is not taken in: %s", self.catalogue.problem)
             reported = self.catalogue.problem
@@ -264,13 +298,13 @@ class App:
     def not_ready(self) -> list[str]:
         """Why ``/readyz`` fails: caches without their first list."""
         return [
-            f"{cache.kind.plural}: no complete list yet" for cache in self.caches.every() if not cache.synced.is_set()
+            f"{cache.kind.plural}: no complete list yet" for cache in self.every_cache() if not cache.synced.is_set()
         ]
 
     def not_healthy(self) -> list[str]:
         """Why ``/healthz`` fails: a stuck loop, or a watch that nothing has been heard of."""
         problems = self.heartbeat.problems()
-        for cache in self.caches.every():
+        for cache in self.every_cache():
             silent = cache.staleness()
             if silent > STALE_SECONDS:
                 problems.append(f"{cache.kind.plural}: nothing heard from the API server for {silent:.0f} s")

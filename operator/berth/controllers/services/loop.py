@@ -96,14 +96,6 @@ class ServiceLoop:
         """What the leader runs."""
         return [self._periods(), *(self._work() for _ in range(WORKERS))]
 
-    def begin(self) -> None:
-        """This replica leads from now on."""
-        self.leading = True
-
-    def end(self) -> None:
-        """It leads no more."""
-        self.leading = False
-
     def _carry_out(self, key: ServiceKey) -> None:
         self.queue.add(key)
 

@@ -1,0 +1,61 @@
+"""Several demand sources as one: each signal is answered by the source that it names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from berth.telemetry.readings import DemandSource, Reading, ServiceName, ServiceQuery, SignalQuery, Telling
+
+
+class Sources:
+    """A :class:`~berth.telemetry.readings.DemandSource` made of others, by the name that signals use."""
+
+    def __init__(self, by_name: Mapping[str, DemandSource]) -> None:
+        self._by_name = by_name
+
+    async def poll(
+        self, services: Sequence[ServiceQuery], percentile: Mapping[ServiceName, int]
+    ) -> Mapping[ServiceName, Telling]:
+        """Ask every source about the services that name it; signals of no known source are Unknown."""
+        told = {service.key: Telling(self._unknown(service)) for service in services}
+        asked = [
+            (source, [service for service in services if any(signal.source == name for signal in service.signals)])
+            for name, source in self._by_name.items()
+        ]
+        answers = await asyncio.gather(*(source.poll(mine, percentile) for source, mine in asked if mine))
+        for answer in answers:
+            for key, telling in answer.items():
+                told[key] = _joined(told[key], telling)
+        return told
+
+    async def history(
+        self, service: ServiceQuery, signal: SignalQuery, since: float, until: float, step: float
+    ) -> list[tuple[float, float | None]]:
+        """What the signal's own source remembers."""
+        source = self._by_name.get(signal.source)
+        return [] if source is None else await source.history(service, signal, since, until, step)
+
+    def _unknown(self, service: ServiceQuery) -> dict[str, Reading]:
+        return {
+            signal.name: Reading("Unknown", reason=f"no {signal.source} is configured for Berth")
+            for signal in service.signals
+            if signal.source not in self._by_name
+        }
+
+
+NO_SOURCE: Final = Sources({})
+"""Nobody to ask: every signal is Unknown."""
+
+
+def _joined(one: Telling, other: Telling) -> Telling:
+    tokens = [value for value in (one.tokens_per_second, other.tokens_per_second) if value is not None]
+    return replace(
+        other,
+        readings={**one.readings, **other.readings},
+        in_flight={**one.in_flight, **other.in_flight},
+        seconds={**one.seconds, **other.seconds},
+        tokens_per_second=max(tokens, default=None),
+    )
