@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -125,7 +126,7 @@ def slo_met(view: ServiceView, telling: Telling) -> bool | None:
 def _restored(view: ServiceView) -> DemandModel:
     if view.forecast_record:
         try:
-            return DemandModel.unpack(view.forecast_record)
+            return DemandModel.unpack(base64.b64decode(view.forecast_record))
         except ValueError as problem:
             _LOG.warning("%s: the forecaster begins anew, its record cannot be read: %s", view.name, problem)
     return DemandModel(step_seconds=STEP_SECONDS)

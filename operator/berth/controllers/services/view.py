@@ -34,7 +34,7 @@ class ServiceView:
     startup_seconds: int = 0  # budget in force for a start; see berth.inference.coldstart.frozen_budget
     template_changes: bool = True  # the user's spec is another one since the budget was last looked at
     plan: Plan | None = None
-    plan_state: object = None  # what was there when the plan was made
+    plan_state: Any = None  # what was there when the plan was made
     looked: float = 0.0  # when it was last sent to its reconciler
     reserved: set[str] = field(default_factory=set)
     cpu: dict[str, int] = field(default_factory=dict)  # millicores of a replica by variant, frozen once chosen

@@ -1,0 +1,1 @@
+"""Forecasts of work, chosen per service by what they would have cost."""
