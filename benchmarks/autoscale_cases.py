@@ -82,9 +82,10 @@ def measure(trace: Trace, *, full: bool = False) -> Measured:
     """Every policy on ``trace``; ``full`` with the slow rivals. Stepped series are run for our planner only."""
     began = time.monotonic()
     makers = {**RIVALS, **(FULL_RIVALS if full else {})}
+    panels = {name: make() for name, make in makers.items()}
     rivals = {
-        name: {cold: tuple(simulate_panel(make(), trace.load, _steps(cold), LIMITS)) for cold in COLD_STARTS}
-        for name, make in makers.items()
+        name: {cold: tuple(simulate_panel(panel, trace.load, _steps(cold), LIMITS)) for cold in COLD_STARTS}
+        for name, panel in panels.items()
     }
     stepped: tuple[Case, ...] = ()
     if trace.stepped is not None and planner_exists():

@@ -9,6 +9,7 @@ tick of 5 s, while what would be left of them stays below ``SENSITIVITY`` of cap
 from __future__ import annotations
 
 import importlib
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -32,24 +33,41 @@ class Predictor(Protocol):
 
 
 class DynamoPanel:
-    """Every target, without and with the load loop. ``predictor`` makes a fresh one."""
+    """Every target, without and with the load loop. ``predictor`` makes a fresh one.
+
+    Forecasts do not depend on replicas, so a series that is played again (with another cold start) is not forecast
+    again.
+    """
 
     def __init__(self, predictor: Callable[[], Predictor], targets: Sequence[float] = TARGETS) -> None:
         self.settings = [f"target {target:.0%}, {loop}" for loop in ("forecast", "load loop") for target in targets]
         self._predictor, self._targets = predictor, np.array(targets)
+        self._model = predictor()
+        self._told, self._made = list[float](), list[float]()  # values so far, and the forecast after each
 
     def reset(self, cold_steps: int, limits: Limits) -> None:
         """See ``Panel``."""
-        self._model = self._predictor()
+        self._played = 0
 
     def decide(self, step: int, seen: float | None, ready: Ints, starting: Ints) -> Ints:
         """See ``Panel``."""
         current = ready + starting
         if seen is None:
             return current
-        floor = pods_for(max(self._model.update(seen), 0.0), self._targets)
+        floor = pods_for(max(self._forecast(seen), 0.0), self._targets)
         half = len(floor)
         return np.concatenate([floor, _load_loop(seen, floor, current[half:], ready[half:])])
+
+    def _forecast(self, seen: float) -> float:
+        at = self._played
+        self._played += 1
+        if at < len(self._told) and self._told[at] != seen:  # another series from here on
+            self._model, self._told = self._predictor(), self._told[:at]
+            self._made = [self._model.update(value) for value in self._told]
+        if at == len(self._told):
+            self._told.append(seen)
+            self._made.append(self._model.update(seen))
+        return self._made[at]
 
 
 def _load_loop(seen: float, floor: Ints, current: Ints, ready: Ints) -> Ints:
@@ -122,12 +140,18 @@ class Arima:
 
 
 class ProphetLast:
-    """Prophet refitted at every step on the last 50 values, as Dynamo does; seconds per step, so for full runs only."""
+    """Prophet on the last 50 values, as Dynamo has it, but refitted every 15 steps.
 
-    window, enough = 50, 5
+    A fit takes a quarter of a second, so at every step it would take a day for a handful of traces.
+    """
+
+    window, refit, enough = 50, 15, 5
 
     def __init__(self) -> None:
         self._seen: deque[float] = deque(maxlen=self.window)
+        self._coming: deque[float] = deque()
+        for noisy in ("prophet", "prophet.plot", "cmdstanpy"):
+            logging.getLogger(noisy).disabled = True
         self._prophet: Any = importlib.import_module("prophet").Prophet
         self._frame: Any = importlib.import_module("pandas").DataFrame
 
@@ -136,11 +160,13 @@ class ProphetLast:
         self._seen.append(value)
         if len(self._seen) < self.enough:
             return value
-        minutes = np.arange(len(self._seen) + 1).astype("timedelta64[m]")  # steps of 60 s
-        dates = np.datetime64("2024-01-01", "ns") + minutes
-        model = self._prophet()
-        model.fit(self._frame({"ds": dates[:-1], "y": list(self._seen)}))
-        return float(model.predict(self._frame({"ds": dates[-1:]}))["yhat"].iloc[0])
+        if not self._coming:
+            minutes = np.arange(len(self._seen) + self.refit).astype("timedelta64[m]")  # steps of 60 s
+            dates = np.datetime64("2024-01-01", "ns") + minutes
+            model = self._prophet()
+            model.fit(self._frame({"ds": dates[: -self.refit], "y": list(self._seen)}))
+            self._coming.extend(model.predict(self._frame({"ds": dates[-self.refit :]}))["yhat"].tolist())
+        return self._coming.popleft()
 
 
 def prophet_missing() -> str | None:

@@ -111,6 +111,23 @@ def test_dynamo_forecast_is_a_floor_under_the_load_loop(
     assert panel.decide(1, load, both * ready, both * starting).tolist() == [forecast_only, with_loop]
 
 
+def test_dynamo_forecasts_a_series_again_only_where_it_differs() -> None:
+    told = list[float]()
+
+    class Told:
+        def update(self, value: float) -> float:
+            told.append(value)
+            return value
+
+    panel = DynamoPanel(Told, [1.0])
+    both = np.array([9, 9])
+    for series in ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [1.0, 5.0]):
+        panel.reset(1, Limits())
+        answers = [int(panel.decide(step, seen, both, both * 0)[0]) for step, seen in enumerate(series)]
+        assert answers == series
+    assert told == [1.0, 2.0, 3.0, 1.0, 5.0]
+
+
 def test_kalman_follows_a_line_and_waits_for_the_first_value() -> None:
     model = Kalman()
     assert model.update(0.0) == 0.0
