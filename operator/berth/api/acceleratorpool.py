@@ -81,9 +81,10 @@ _SPEC: Final = (
 )
 _ROOT: Final = (
     Rule(
-        "size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",
+        "oldSelf.hasValue() || size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",
         "must be at most 63 characters without dots: pods carry it in the label berth.dev/pool",
         path=".metadata.name",
+        at_birth=True,
     ),
 )
 

@@ -44,8 +44,8 @@ SCALING: Final = (
         says=formatted("must not exceed maxReplicas, which is %d", "self.maxReplicas"),
     ),
     Rule(
-        "!has(self.maxReplicas) || !has(self.demand) || !has(self.demand.onUnknown)"
-        " || !has(self.demand.onUnknown.replicas) || self.demand.onUnknown.replicas <= self.maxReplicas",
+        "!has(self.maxReplicas) || !has(self.demand) || [self.demand].all(demand, !has(demand.onUnknown)"
+        " || !has(demand.onUnknown.replicas) || demand.onUnknown.replicas <= self.maxReplicas)",
         "must not exceed scaling.maxReplicas",
         path=".demand.onUnknown.replicas",
         says=formatted("must not exceed scaling.maxReplicas, which is %d", "self.maxReplicas"),
@@ -124,26 +124,28 @@ _SIZED_BY_HAND: Final = (
 )
 SPEC: Final = (
     Rule(
-        "!has(self.spot) || !has(self.spot.onDemandFloor) || !has(self.scaling) || !has(self.scaling.maxReplicas)"
-        " || self.spot.onDemandFloor <= self.scaling.maxReplicas",
+        "!has(self.spot) || !has(self.scaling) || [self.spot].all(spot, [self.scaling].all(scaling,"
+        " !has(spot.onDemandFloor) || !has(scaling.maxReplicas) || spot.onDemandFloor <= scaling.maxReplicas))",
         "must not exceed scaling.maxReplicas",
         path=".spot.onDemandFloor",
         says=formatted("must not exceed scaling.maxReplicas, which is %d", "self.scaling.maxReplicas"),
     ),
-    required(
-        ".template",
-        f"{_ENGINE} == 'Custom'",
+    Rule(
+        f"has(self.template) || {_ENGINE} != 'Custom'",
         f"is needed with runtime.engine: Custom: give the container named {SERVER_CONTAINER}, or choose an engine",
+        path=".template",
+        reason="FieldValueRequired",
     ),
     Rule(
-        f"{_ENGINE} != 'Custom' || !has(self.template) || has(self.template.spec) && has(self.template.spec.containers)"
+        f"!has(self.template) || {_ENGINE} != 'Custom' || has(self.template.spec) && has(self.template.spec.containers)"
         f" && self.template.spec.containers.exists(x, x.name == '{SERVER_CONTAINER}')",
         f"must have a container named {SERVER_CONTAINER} with runtime.engine: Custom: it is the one that serves",
         path=".template",
     ),
-    required(
-        ".model.parameters",
-        f"!({_SIZED_BY_HAND})",
+    Rule(
+        f"has(self.model.parameters) || {_SIZED_BY_HAND}",
         "sizes a replica: give it, or an integer in accelerators.perReplica",
+        path=".model.parameters",
+        reason="FieldValueRequired",
     ),
 )

@@ -113,6 +113,45 @@ class ServiceCost(Model):
     """What it would be without spot."""
 
 
+class StartsSeen(Model):
+    """Starts of replicas that are alike, for the cold start that plans go by."""
+
+    model: Annotated[str, Field(max_length=253)]
+    """As clients ask for it."""
+    accelerator: StatusText
+    """Catalogue name."""
+    node_class: StatusText | None = None
+    """The pool; absent for all of them."""
+    cached: bool
+    """Whether the node held the weights."""
+    seconds: Annotated[tuple[Seconds, ...], Field(max_length=64), atomic()] = ()
+    """The last ones, oldest first."""
+
+
+class VariantCpu(Model):
+    """CPU that Berth chose for the replicas of a variant."""
+
+    variant: Annotated[str, Field(max_length=63)]
+    """The variant."""
+    millicores: Tally
+    """Of one replica."""
+
+
+class Learned(Model):
+    """What Berth has learned and must not forget when it restarts; not meant for people."""
+
+    startup_seconds: Seconds | None = None
+    """Start-up budget in force in the pods' probes."""
+    cold_starts: Annotated[tuple[StartsSeen, ...], Field(max_length=64), atomic()] = ()
+    """Starts seen."""
+    cpu: Annotated[tuple[VariantCpu, ...], Field(max_length=64), atomic()] = ()
+    """CPU where the template names none."""
+    reference: StatusText | None = None
+    """The accelerator of which one replica is the unit of demand."""
+    forecast: Annotated[str, Field(max_length=8192)] | None = None
+    """The forecaster's compact record."""
+
+
 class InferenceServiceStatus(Model):
     """What became of the service."""
 
@@ -142,3 +181,5 @@ class InferenceServiceStatus(Model):
     """The last ten changes, newest first."""
     cost: ServiceCost | None = None
     """Price as of the last decision."""
+    learned: Learned | None = None
+    """What a restart of Berth must not lose."""

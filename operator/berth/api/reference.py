@@ -15,7 +15,6 @@ from berth.api.cel import VALIDATIONS
 from berth.api.common import CODE_DEFAULT, FORM
 from berth.api.crd import DEFINITIONS, Definition
 from berth.api.output import write_generated
-from berth.api.trainingjob_rules import FROZEN
 
 _HEADER: Final = "<!-- Generated from operator/berth/api by `make crds`. Do not edit. -->\n"
 _CONVENTIONS: Final = """\
@@ -140,13 +139,10 @@ def _bounds(field: Node) -> str:
 
 def _refusals(schema: Node) -> str:
     rows = ["| Field | What the server says |", "|---|---|"]
-    frozen = ", ".join(f"`spec.{field}`" for field in FROZEN)
-    is_frozen = [rule for rule in schema.get(VALIDATIONS, ()) if "oldSelf" in rule["rule"]]
-    for path, rule in _rules(schema, ""):
-        if rule not in is_frozen:
-            rows.append(f"| `{path}{rule.get('fieldPath', '')}` | {_cell(rule['message'])} |".replace("`.", "`"))
-    if is_frozen:
-        rows.append(f"| {frozen} | {_cell(is_frozen[0]['message'])} |")
+    rows += [
+        f"| `{path}{rule.get('fieldPath', '')}` | {_cell(rule['message'])} |".replace("`.", "`")
+        for path, rule in _rules(schema, "")
+    ]
     return "\n".join(rows) + "\n"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Final
 
-from berth.api.cel import Rule, Schema, forbidden, validated
+from berth.api.cel import Rule, Schema, absent, validated
 from berth.values import ValueProblem, parse_resource
 
 _OPEN: Final = {"x-kubernetes-preserve-unknown-fields": True}
@@ -46,16 +46,16 @@ _DECLARED: Final[Mapping[str, dict[str, Any]]] = {
 }
 
 
-def _template(refused: Mapping[str, str], rules: tuple[Rule, ...], *, must_hold: bool) -> Schema:
+def _template(restart_policy: Rule, refused: Mapping[str, str], *, must_hold: bool) -> Schema:
     """A PodTemplateSpec with ``refused`` fields (name to why); ``must_hold``: at least one container."""
+    rules = {"restartPolicy": restart_policy} | {name: absent(why) for name, why in refused.items()}
     properties: dict[str, Any] = {
         "containers": _named(32, 1 if must_hold else 0),
         "initContainers": _named(32),
         "volumes": _named(128),
-        **{name: dict(_DECLARED[name]) for name in ("restartPolicy", *refused)},
+        **{name: {**_DECLARED[name], **validated(rule)} for name, rule in rules.items()},
     }
-    checks = tuple(forbidden(f".{name}", f"has(self.{name})", why) for name, why in refused.items())
-    spec: dict[str, Any] = {"type": "object", **_OPEN, "properties": properties, **validated(*rules, *checks)}
+    spec: dict[str, Any] = {"type": "object", **_OPEN, "properties": properties}
     template: dict[str, Any] = {"type": "object", **_OPEN, "properties": {"spec": spec}}
     if must_hold:
         spec["required"] = ["containers"]
@@ -70,6 +70,7 @@ _PRIORITY: Final = (
 WorkerTemplate = Annotated[
     dict[str, Any],
     _template(
+        Rule("self == 'Never'", "must be Never or left out: Berth restarts the gang as a whole, by spec.recovery"),
         {
             "nodeName": "leave it out: Berth chooses the node of every rank",
             "hostname": "leave it out: the pod's name is its host name, by which ranks find each other",
@@ -78,13 +79,6 @@ WorkerTemplate = Annotated[
             "schedulingGroup": "leave it out: Berth makes the gang's PodGroup where the cluster serves it",
             "priorityClassName": _PRIORITY,
         },
-        (
-            Rule(
-                "!has(self.restartPolicy) || self.restartPolicy == 'Never'",
-                "must be Never or left out: Berth restarts the gang as a whole, by spec.recovery",
-                path=".restartPolicy",
-            ),
-        ),
         must_hold=True,
     ),
 ]
@@ -93,6 +87,7 @@ WorkerTemplate = Annotated[
 ServerTemplate = Annotated[
     dict[str, Any],
     _template(
+        Rule("self == 'Always'", "must be Always or left out: a replica that ends is started again"),
         {
             "nodeName": "leave it out: Berth chooses the pool of every replica",
             "schedulerName": "leave it out: Berth chooses the pool and kube-scheduler binds",
@@ -100,13 +95,6 @@ ServerTemplate = Annotated[
             "schedulingGroup": "leave it out: replicas of a service are no gang",
             "priorityClassName": _PRIORITY,
         },
-        (
-            Rule(
-                "!has(self.restartPolicy) || self.restartPolicy == 'Always'",
-                "must be Always or left out: a replica that ends is started again",
-                path=".restartPolicy",
-            ),
-        ),
         must_hold=False,
     ),
 ]

@@ -6,9 +6,10 @@ else wait in the queue for a placement that never comes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from berth.api.cel import Rule, formatted, frozen, named, not_longer, required, unique
+from berth.api.cel import Rule, first_of, formatted, frozen, named, not_longer, required, unique
 
 MAX_WORKERS: Final = 25_000
 """The largest gang whose compressed rank list was measured to fit into a status."""
@@ -54,69 +55,93 @@ RECOVERY_RULE: Final = (
     ),
 )
 
-_DEVICES: Final = "(self.workers * self.accelerators.perWorker)"
-_REPLICA: Final = "(self.parallelism.tensor * self.parallelism.pipeline * self.parallelism.context)"
-_DATA_GIVEN: Final = "has(self.parallelism.data)"
-_IN_BOUNDS: Final = (
-    "[self.workers, self.accelerators.perWorker, self.parallelism.tensor, self.parallelism.pipeline,"
-    f" self.parallelism.context, self.parallelism.expert].all(x, x >= 1 && x <= {MAX_WORKERS})"
-)
-_NO_LAYOUT: Final = f"!has(self.parallelism) || !{_IN_BOUNDS}"
-"""Also where a number is out of bounds, which is said already: no division by zero, no overflow."""
 
-_DATA_FITS: Final = Rule(
-    f"{_NO_LAYOUT} || !{_DATA_GIVEN}"
-    f" || {_DEVICES} % {_REPLICA} == 0 && {_DEVICES} / {_REPLICA} == self.parallelism.data",
-    "tensor x pipeline x context x data must equal workers x accelerators.perWorker",
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A layout's numbers, each by the CEL expression for it: bound names in the rule, whole paths in its message."""
+
+    workers: str
+    each: str
+    """Devices of a worker."""
+    cut: str
+    """The parallelism."""
+    devices: str
+    replica: str
+    """Devices of a data-parallel replica."""
+
+    def demands(self) -> tuple[tuple[str, str], ...]:
+        """What must hold, and the message expression that says it does not."""
+        floor = f"self.minWorkers * {self.each}"
+        return (
+            (
+                f"!has({self.cut}.data) || {self.devices} % {self.replica} == 0"
+                f" && {self.devices} / {self.replica} == {self.cut}.data",
+                formatted(
+                    "tensor x pipeline x context x data is %d but workers x accelerators.perWorker is %d;"
+                    " make them equal, or leave out data",
+                    f"{self.replica} * {self.cut}.data",
+                    self.devices,
+                ),
+            ),
+            (
+                f"{self.devices} % {self.replica} == 0",
+                formatted(
+                    "workers x accelerators.perWorker is %d, no multiple of tensor x pipeline x context, which is %d;"
+                    " change workers or the layout",
+                    self.devices,
+                    self.replica,
+                ),
+            ),
+            (
+                f"{self.devices} / {self.replica} % {self.cut}.expert == 0",
+                formatted(
+                    "expert must divide the data-parallel replicas, which are %d at %d workers",
+                    f"{self.devices} / {self.replica}",
+                    self.workers,
+                ),
+            ),
+            (
+                f"{self.cut}.tensor % {self.each} == 0 || {self.each} % {self.cut}.tensor == 0",
+                formatted(
+                    "tensor must divide accelerators.perWorker, which is %d, or be a multiple of it,"
+                    " so that no tensor group shares a worker with another",
+                    self.each,
+                ),
+            ),
+            (
+                f"!has(self.minWorkers) || {floor} % {self.replica} == 0",
+                formatted(
+                    "minWorkers must hold whole data-parallel replicas: minWorkers x accelerators.perWorker is %d,"
+                    " no multiple of tensor x pipeline x context, which is %d",
+                    floor,
+                    self.replica,
+                ),
+            ),
+        )
+
+
+_REPLICA: Final = "cut.tensor * cut.pipeline * cut.context"
+_BOUND: Final = _Layout("workers", "each", "cut", "devices", "replica")
+_READ: Final = _Layout(
+    workers="self.workers",
+    each="self.accelerators.perWorker",
+    cut="self.parallelism",
+    devices="(self.workers * self.accelerators.perWorker)",
+    replica=f"({_REPLICA.replace('cut', 'self.parallelism')})",
+)
+_LAYOUT_FITS: Final = Rule(
+    "!has(self.parallelism) || [self.parallelism].all(cut, [self.workers].all(workers,"
+    " [self.accelerators.perWorker].all(each,"
+    f" [workers, each, cut.tensor, cut.pipeline, cut.context, cut.expert].exists(x, x < 1 || x > {MAX_WORKERS})"
+    f" || [workers * each].all(devices, [{_REPLICA}].all(replica,"
+    f" {' && '.join(f'({holds})' for holds, _ in _BOUND.demands())})))))",
+    "must cut the gang whole: tensor x pipeline x context x data = workers x accelerators.perWorker,"
+    " expert divides the data-parallel replicas, tensor divides accelerators.perWorker or is a multiple of it,"
+    " minWorkers holds whole replicas",
     path=".parallelism",
-    says=formatted(
-        "tensor x pipeline x context x data is %d but workers x accelerators.perWorker is %d;"
-        " make them equal, or leave out data",
-        f"{_REPLICA} * self.parallelism.data",
-        _DEVICES,
-    ),
+    says=first_of(*_READ.demands()),
 )
-_REPLICAS_WHOLE: Final = Rule(
-    f"{_NO_LAYOUT} || {_DATA_GIVEN} || {_DEVICES} % {_REPLICA} == 0",
-    "workers x accelerators.perWorker must be a multiple of tensor x pipeline x context",
-    path=".parallelism",
-    says=formatted(
-        "workers x accelerators.perWorker is %d, no multiple of tensor x pipeline x context, which is %d;"
-        " change workers or the layout",
-        _DEVICES,
-        _REPLICA,
-    ),
-)
-_EXPERT_DIVIDES: Final = Rule(
-    f"{_NO_LAYOUT} || {_DEVICES} % {_REPLICA} != 0 || {_DEVICES} / {_REPLICA} % self.parallelism.expert == 0",
-    "must divide the data-parallel replicas",
-    path=".parallelism.expert",
-    says=formatted(
-        "must divide the data-parallel replicas, which are %d at %d workers", f"{_DEVICES} / {_REPLICA}", "self.workers"
-    ),
-)
-_TENSOR_GROUPS_WHOLE: Final = Rule(
-    f"{_NO_LAYOUT} || self.parallelism.tensor % self.accelerators.perWorker == 0"
-    " || self.accelerators.perWorker % self.parallelism.tensor == 0",
-    "must divide accelerators.perWorker or be a multiple of it",
-    path=".parallelism.tensor",
-    says=formatted(
-        "must divide accelerators.perWorker, which is %d, or be a multiple of it,"
-        " so that no tensor group shares a worker with another",
-        "self.accelerators.perWorker",
-    ),
-)
-_FLOOR_WHOLE: Final = Rule(
-    f"{_NO_LAYOUT} || !has(self.minWorkers) || (self.minWorkers * self.accelerators.perWorker) % {_REPLICA} == 0",
-    "must hold whole data-parallel replicas",
-    path=".minWorkers",
-    says=formatted(
-        "must hold whole data-parallel replicas: minWorkers x accelerators.perWorker is %d, no multiple of"
-        " tensor x pipeline x context, which is %d",
-        "self.minWorkers * self.accelerators.perWorker",
-        _REPLICA,
-    ),
-)
+"""Also holds where a number is out of bounds, which is said already: no division by zero, no overflow."""
 
 SPEC: Final = (
     Rule(
@@ -130,11 +155,7 @@ SPEC: Final = (
         "must not exceed maxDuration: the job would be ended before it is done",
         path=".expectedDuration",
     ),
-    _DATA_FITS,
-    _REPLICAS_WHOLE,
-    _EXPERT_DIVIDES,
-    _TENSOR_GROUPS_WHOLE,
-    _FLOOR_WHOLE,
+    _LAYOUT_FITS,
 )
 
 FROZEN: Final = {
@@ -150,4 +171,4 @@ FROZEN: Final = {
 }
 """Spec fields that are frozen from the first attempt on, and whether they may be absent."""
 
-ROOT: Final = (*named(), *(frozen(field, optional=optional) for field, optional in FROZEN.items()))
+ROOT: Final = (*named(), frozen(FROZEN))

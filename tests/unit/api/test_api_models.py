@@ -91,7 +91,7 @@ def test_rules_are_spelled_as_the_server_reads_them() -> None:
         "fieldPath": ".a.b",
         "reason": "FieldValueRequired",
     }
-    assert unique("why", "name").rule == "self.all(x, self.exists_one(y, y.name == x.name))"
+    assert unique("why", "name").rule == "self.all(x, [x.name].all(key, self.exists_one(y, y.name == key)))"
     assert formatted("%d of %d", "self.a", "self.b") == "'%d of %d'.format([self.a, self.b])"
 
 
