@@ -76,7 +76,7 @@ def disruption_budget(plan: ServicePlan) -> Json:
 def _unavailable(plan: ServicePlan) -> int | str:
     rollout = plan.spec.rollout
     stated = rollout.max_unavailable if rollout is not None else None
-    return BUDGET if stated in (None, 0, "0%") else stated  # type: ignore[return-value]
+    return BUDGET if stated is None or stated in (0, "0%") else stated
 
 
 def http_route(plan: ServicePlan) -> Json:

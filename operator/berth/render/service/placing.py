@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from berth.api.names import LABEL_SERVICE_NAME
-from berth.catalogue.matching import LabelTable
 from berth.render.service.plan import DeploymentPlan, Json
 from berth.render.service.weights import cached, model_cache_label
 from berth.values import CPU, Requirement, Requirements, Toleration
@@ -70,25 +69,9 @@ def spread(plan: DeploymentPlan) -> list[Json]:
 
 def tolerations(plan: DeploymentPlan) -> list[Json]:
     """Of the device's own taint and of what the plan names."""
-    return [_toleration(entry) for entry in all_tolerations(plan)]
-
-
-def all_tolerations(plan: DeploymentPlan) -> tuple[Toleration, ...]:
-    """The same as values."""
     resource = plan.accelerator.resource
     device = (Toleration(resource, "Exists"),) if resource not in ("", CPU) else ()
-    return (*device, *(entry for entry in plan.tolerations if entry not in device))
-
-
-def spot_tolerations(table: LabelTable) -> tuple[Toleration, ...]:
-    """Of the taints that clouds put on spot nodes: they bear the key and the value of the label that says so."""
-    found: list[Toleration] = []
-    for entry in table.capacity_type_labels:
-        for value, kind in entry.values.items():
-            if kind == "Spot":
-                any_value = value == "*"
-                found.append(Toleration(entry.label, "Exists" if any_value else "Equal", "" if any_value else value))
-    return tuple(found)
+    return [_toleration(entry) for entry in (*device, *(entry for entry in plan.tolerations if entry not in device))]
 
 
 def _toleration(entry: Toleration) -> Json:

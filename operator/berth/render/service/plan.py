@@ -29,6 +29,7 @@ from berth.api.names import (
 from berth.catalogue.records import Accelerator, Catalogue
 from berth.catalogue.serving import Engine
 from berth.inference.records import Variant
+from berth.render.service.drain import drain_seconds
 from berth.values import Requirements, Toleration
 
 Json = dict[str, Any]
@@ -76,11 +77,13 @@ class DeploymentPlan:
     """One variant of a service.
 
     ``nodes`` are the node selector's terms (ORed, each ANDed; none: every node). ``tolerations`` beyond that of the
-    device's own taint. ``startup_seconds`` is what a start may take before the pod is started again. A replica drains
-    for ``grace_seconds``. ``cpu_millicores`` per replica, used where the template names no CPU; 0: none is asked for.
-    ``cache`` is the volume source in which weights stay with ``coldStart.modelCache: NVMe``. ``max_surge`` and
-    ``max_unavailable`` are integers or percents. Only these enter the pod template, beside the spec, the catalogue and
-    the variant's name, accelerator, devices, pool, capacity type: not ``replicas``, ``paused`` and the two bounds.
+    device's own taint. ``startup_seconds`` is what a start may take before the pod is started again. A replica that
+    goes answers for ``grace_seconds`` more, 0: as its promise asks for. ``cpu_millicores`` per replica, used where the
+    template names no CPU; 0: none is asked for. ``cache`` is the volume source in which fetched weights stay with
+    ``coldStart.modelCache: NVMe``.
+
+    These enter the pod template, beside the spec, the catalogue and the variant's name, accelerator, devices, pool and
+    capacity type. ``replicas``, ``paused``, ``max_surge`` and ``max_unavailable`` (integers or percents) do not.
     """
 
     service: ServicePlan
@@ -88,7 +91,7 @@ class DeploymentPlan:
     nodes: tuple[Requirements, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     startup_seconds: int = 600
-    grace_seconds: int = 60
+    grace_seconds: int = 0
     cpu_millicores: int = 0
     cache: Mapping[str, Any] = field(default_factory=node_disk)
     priority_class: str = PRIORITY_CLASS_INFERENCE
@@ -101,6 +104,11 @@ class DeploymentPlan:
     def name(self) -> str:
         """The Deployment's."""
         return self.variant.name
+
+    @property
+    def drain(self) -> int:
+        """Seconds for which a replica that goes still answers."""
+        return self.grace_seconds or drain_seconds(self.service.spec, self.service.catalogue.serving.sizing)
 
     @property
     def accelerator(self) -> Accelerator:

@@ -56,7 +56,7 @@ def _generated(plan: DeploymentPlan) -> Json:
         "volumes": volumes(plan),
         "topologySpreadConstraints": spread(plan),
         "tolerations": tolerations(plan),
-        "terminationGracePeriodSeconds": plan.grace_seconds + STOP_SECONDS,
+        "terminationGracePeriodSeconds": plan.drain + STOP_SECONDS,
         "enableServiceLinks": False,  # a Service named after an engine would set that engine's own variables
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
     }
@@ -84,7 +84,7 @@ def _holding(plan: DeploymentPlan, spec: Json) -> Json:
 
 def _server(plan: DeploymentPlan, spec: Mapping[str, Any], container: Mapping[str, Any]) -> Json:
     container = with_startup(plan, with_resources(plan, container))
-    drain = min(plan.grace_seconds, int(spec["terminationGracePeriodSeconds"]) - STOP_SECONDS)
+    drain = min(plan.drain, int(spec["terminationGracePeriodSeconds"]) - STOP_SECONDS)
     lifecycle = container.get("lifecycle") or {}
     if drain > 0 and not lifecycle.get("preStop"):
         container["lifecycle"] = {**lifecycle, "preStop": {"sleep": {"seconds": drain}}}
