@@ -31,6 +31,9 @@ from berth.controllers.app import App, Identity, elect_and_lead
 from berth.controllers.gangs import Settings
 from berth.telemetry.metrics import Metrics
 from berth.telemetry.probes import ProbeServer
+from berth.telemetry.prometheus import Prometheus, PrometheusSettings, PrometheusSource
+from berth.telemetry.readings import DemandSource
+from berth.telemetry.sources import Sources
 from berth.values import BerthError
 
 _LOG: Final = logging.getLogger("berth")
@@ -50,6 +53,11 @@ _LOG: Final = logging.getLogger("berth")
 @click.option("--native-gangs", type=click.Choice(["auto", "off"]), default="auto", show_default=True)
 @click.option("--catalogue-overlay", type=click.Path(path_type=Path), default=None, help="Folder of overlay files.")
 @click.option("--priority-class", default="berth-training", show_default=True, help="Of the pods of training jobs.")
+@click.option("--prometheus-url", default="", help="Where demand of InferenceServices is asked for.")
+@click.option("--prometheus-token-file", type=click.Path(path_type=Path), default=None, help="Bearer token for it.")
+@click.option("--prometheus-ca-file", type=click.Path(path_type=Path), default=None, help="Its certificate authority.")
+@click.option("--prometheus-enforcer-url", default="", help="Proxy that binds a custom query to its namespace.")
+@click.option("--custom-queries/--no-custom-queries", default=False, show_default=True, help="Run users' own PromQL.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--log-level", default="INFO", show_default=True)
 def main(**options: object) -> None:
@@ -77,7 +85,8 @@ async def operate(options: dict[str, object]) -> None:
     own = str(options["identity"] or f"{os.environ.get('POD_NAME') or socket.gethostname()}-{uuid.uuid4().hex[:8]}")
     identity = Identity(own, str(options["namespace"]), str(options["lease_name"]))
     settings = Settings(priority_class=str(options["priority_class"]), native_gangs=native)
-    app = App(client, catalogue, identity, metrics, settings)
+    prometheus = _prometheus(options)
+    app = App(client, catalogue, identity, metrics, settings, _sources(prometheus))
     election = Election(client, identity.lease, identity.namespace, identity.name, end=lambda: os._exit(1))
     transport.fence = election.fence
     _LOG.info("berth %s, %s gangs, %d accelerators known", __version__, "native" if native else "pinned",
@@ -90,7 +99,29 @@ async def operate(options: dict[str, object]) -> None:
         for server in servers:
             server.stop()
         await connection.close()
+        if prometheus is not None:
+            await prometheus.close()
         _LOG.info("stopped")
+
+
+def _prometheus(options: dict[str, object]) -> Prometheus | None:
+    url = str(options["prometheus_url"])
+    token, ca = options["prometheus_token_file"], options["prometheus_ca_file"]
+    if not url:
+        return None
+    return Prometheus(
+        PrometheusSettings(
+            url,
+            token_file=token if isinstance(token, Path) else None,
+            ca_file=ca if isinstance(ca, Path) else None,
+            allow_custom=bool(options["custom_queries"]),
+            enforcer_url=str(options["prometheus_enforcer_url"]),
+        )
+    )
+
+
+def _sources(prometheus: Prometheus | None) -> DemandSource:
+    return Sources({"Prometheus": PrometheusSource(prometheus)} if prometheus is not None else {})
 
 
 async def _run(app: App, election: Election, stop: asyncio.Event) -> None:

@@ -57,16 +57,26 @@ class Permission:
 
 PERMISSIONS: Final[tuple[Permission, ...]] = (
     Permission("", "pods", (*_READ, "create", "delete"), "gangs: free capacity, workers, their release"),
+    Permission("", "pods", ("patch",), "services: which replica a decrease takes first"),
     Permission("", "nodes", _FOLLOW, "the fleet: devices, labels, taints, readiness"),
     Permission("", "namespaces", _FOLLOW, "nothing is created in a namespace that is terminating"),
     Permission("", "services", ("get", "create"), "rendezvous: one headless Service per gang"),
+    Permission("", "services", ("patch",), "the address of an InferenceService"),
+    Permission("apps", "deployments", (*_READ, "create", "patch", "delete"), "one per variant of an InferenceService"),
+    Permission("apps", "deployments/scale", ("patch",), "how many replicas of a variant there are"),
+    Permission("policy", "poddisruptionbudgets", ("get", "create", "patch"), "a drain takes few replicas at once"),
+    Permission("gateway.networking.k8s.io", "gateways", ("get",), "a public route needs a listener that ends TLS"),
+    Permission(
+        "gateway.networking.k8s.io", "httproutes", ("get", "create", "patch", "delete"), "the route of a public service"
+    ),
     Permission("scheduling.k8s.io", "priorityclasses", _FOLLOW, "spec.priorityClassName orders the queue"),
     Permission("scheduling.k8s.io", "podgroups", ("get", "create", "delete"), "gang binding where it is served"),
     Permission("berth.dev", "trainingjobs", (*_FOLLOW, "delete"), "what is asked for; ttlSecondsAfterFinished deletes"),
     Permission("berth.dev", "trainingjobs/status", ("patch",), "phase, placement, conditions, attempts"),
     Permission("berth.dev", "acceleratorpools", _FOLLOW, "pools that override discovery"),
     Permission("berth.dev", "acceleratorpools/status", ("patch",), "capacity, overlap, largest gang"),
-    Permission("berth.dev", "inferenceservices", _FOLLOW, "what the pools that both roles share owe to services"),
+    Permission("berth.dev", "inferenceservices", _FOLLOW, "models to be served"),
+    Permission("berth.dev", "inferenceservices/status", ("patch",), "phase, variants, demand, decisions, cost"),
     Permission("events.k8s.io", "events", ("create", "patch", "update"), "every transition, repeats folded"),
     Permission("coordination.k8s.io", "leases", ("create",), "one writer at a time", scope="own"),
     Permission(

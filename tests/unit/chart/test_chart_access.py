@@ -85,7 +85,7 @@ def test_creating_cannot_be_narrowed_to_one_object() -> None:
     ("verb", "group", "resource", "allowed"),
     [
         ("create", "", "pods", True),
-        ("patch", "", "pods", False),
+        ("update", "", "pods", False),
         ("patch", "berth.dev", "trainingjobs/status", True),
         ("patch", "berth.dev", "trainingjobs", False),
         ("get", "", "secrets", False),
