@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from berth.api.names import FIELD_MANAGER
+from berth.api.names import FIELD_MANAGER, LABEL_APPLIED_HASH
 from berth.cluster import wire
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import AlreadyExists, NotFound
@@ -25,7 +25,7 @@ from berth.inference.records import Variant
 from berth.inference.service import Plan
 from berth.render.service.deployment import deployment, deployment_template, template_hash
 from berth.render.service.exposure import disruption_budget, http_route, service
-from berth.render.service.plan import LABEL_APPLIED_HASH, Json
+from berth.render.service.plan import Json
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 FIRST_TO_GO: Final = "-1000"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from berth.api.names import LABEL_TEMPLATE_HASH
 from berth.cluster import wire
-from berth.render.service.plan import LABEL_TEMPLATE_HASH
 
 
 @dataclass(frozen=True, slots=True)

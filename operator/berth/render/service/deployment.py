@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from berth.api.names import LABEL_SERVICE_NAME, LABEL_VARIANT
-from berth.render.service.plan import LABEL_TEMPLATE_HASH, DeploymentPlan, Json, child, digest, variant_labels
+from berth.api.names import LABEL_SERVICE_NAME, LABEL_TEMPLATE_HASH, LABEL_VARIANT
+from berth.render.service.plan import DeploymentPlan, Json, child, digest, variant_labels
 from berth.render.service.pod import pod_template
 
 NODE_SECONDS: Final = 600

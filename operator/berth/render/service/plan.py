@@ -11,13 +11,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from berth.api.inferenceservice import InferenceServiceSpec
 from berth.api.names import (
     API_VERSION,
-    GROUP,
     INFERENCE_SERVICE,
+    LABEL_APPLIED_HASH,
     LABEL_CAPACITY_TYPE,
     LABEL_MANAGED_BY,
     LABEL_POOL,
@@ -33,11 +33,6 @@ from berth.render.service.drain import drain_seconds
 from berth.values import Requirements, Toleration
 
 Json = dict[str, Any]
-
-LABEL_TEMPLATE_HASH: Final = f"{GROUP}/template-hash"
-"""On a Deployment: the digest of its pod template, see :func:`berth.render.service.deployment.template_hash`."""
-LABEL_APPLIED_HASH: Final = f"{GROUP}/applied-hash"
-"""On every child: the digest of all that was applied, so that what has not changed is not written."""
 
 
 def node_disk() -> Json:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from berth.api.inferenceservice_parts import ServedModel
-from berth.api.names import GROUP
+from berth.api.names import LABEL_MODEL_CACHE
 from berth.render.service.plan import Json, ServicePlan
 
 MODEL_VOLUME: Final = "berth-model"
@@ -21,7 +21,6 @@ CACHE_VOLUME: Final = "berth-model-cache"
 CACHE_PATH: Final = "/var/cache/berth"
 MOUNTED: Final = frozenset({"", "pvc", "oci"})
 """Schemes that every engine can read, as a folder; empty: the spec names no URI."""
-_MODEL_CACHE_LABEL: Final = f"{GROUP}/model-cache-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +77,4 @@ def cached(plan: ServicePlan) -> bool:
 
 def model_cache_label(uri: str) -> str:
     """The label of nodes that hold the weights of ``uri``; the same for every service of that model."""
-    return _MODEL_CACHE_LABEL + hashlib.sha256(uri.encode()).hexdigest()[:16]
+    return LABEL_MODEL_CACHE + hashlib.sha256(uri.encode()).hexdigest()[:16]

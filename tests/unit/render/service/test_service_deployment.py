@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from berth.api.names import LABEL_APPLIED_HASH, LABEL_TEMPLATE_HASH
 from berth.inference.coldstart import STEPS
 from berth.render.service.deployment import deployment, deployment_scale, deployment_template, template_hash
-from berth.render.service.plan import LABEL_APPLIED_HASH, LABEL_TEMPLATE_HASH, DeploymentPlan
+from berth.render.service.plan import DeploymentPlan
 from berth.render.service.pod import pod_template, probe_pod
 from tests.builders.services import CATALOGUE, OWN, make_plan, make_service, make_variant
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from berth.api.names import LABEL_APPLIED_HASH
 from berth.render.service.exposure import disruption_budget, http_route, service
-from berth.render.service.plan import LABEL_APPLIED_HASH
 from tests.builders.services import make_service
 
 PUBLIC = {
