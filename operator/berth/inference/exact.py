@@ -1,0 +1,212 @@
+"""Exact search of a small integer program: branch and bound on its linear relaxation.
+
+A mix has few columns and rows but counts of up to thousands, so what the search costs must not grow with counts. Each
+node narrows the counts of some columns; its relaxation bounds every mix within. Nodes are opened in the order of their
+bounds, so that the first whose relaxation is whole is the cheapest of all.
+
+The relaxation is solved through its dual, ``max b·y − Σ u_j z_j`` with ``y·a_j − z_j ≤ c_j`` over the cost pieces j of
+length u_j: no slope is negative, so the origin is feasible and there is no first phase, and since narrowing counts
+changes the dual's objective alone, a node goes on from its parent's table and takes a few pivots. The counts are the
+reduced costs of the slacks.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from math import ceil, floor, inf
+from typing import Final
+
+import numpy as np
+
+from berth.inference.program import TINY, Program, Solution
+
+MOST_NODES: Final = 300
+_MOST_PIVOTS: Final = 200
+_REPAIRS: Final = 40
+_WHOLE: Final = 1e-6
+
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+
+class GaveUp(Exception):
+    """The search opened as many nodes as it may. ``best`` is what it had found, ``bound`` holds for all solutions."""
+
+    def __init__(self, best: Solution | None, bound: float) -> None:
+        super().__init__("enumeration gave up")
+        self.best, self.bound = best, bound
+
+
+def enumerate_mix(program: Program, most_nodes: int = MOST_NODES) -> Solution | None:
+    """The cheapest solution, ``None`` where there is none.
+
+    Raises:
+        GaveUp: not decided within ``most_nodes``.
+    """
+    relaxation = _Relaxation(program)
+    lows, highs = ([getattr(column, end) for column in program.columns] for end in ("low", "high"))
+    root = relaxation.root(lows, highs)
+    if root is None:
+        return None
+    best = _repaired(program, root.filled)
+    upper = best.cost if best is not None else inf
+    heap, opened = [(root.bound, 0, root)], 1
+    while heap:
+        bound, _, node = heapq.heappop(heap)
+        if not _better(bound, upper):
+            break
+        split = _loosest(node.filled)
+        if split is None:
+            whole = _whole(program, node.filled)
+            if whole is None:  # rounding in the table; the other solver decides
+                raise GaveUp(best, bound)
+            if whole.cost < upper:
+                best, upper = whole, whole.cost
+            continue
+        for child in relaxation.children(node, split):
+            opened += 1
+            if _better(child.bound, upper):
+                heapq.heappush(heap, (child.bound, opened, child))
+        if opened > most_nodes:
+            raise GaveUp(best, heap[0][0] if heap else bound)
+    return None if best is None else Solution(best.counts, best.cost, best.cost, proven=True)
+
+
+def _better(bound: float, upper: float) -> bool:
+    """Whether something below ``upper`` may be left."""
+    return upper == inf or bound < upper - TINY * max(1.0, abs(upper))
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """Counts narrowed to ``lows`` … ``highs``, the relaxation's value and counts there, and its final table."""
+
+    bound: float
+    filled: list[float]
+    lows: list[int]
+    highs: list[int]
+    table: Floats
+    basis: list[int]
+
+
+class _Relaxation:
+    """The dual of the linear relaxation. Columns of the table: prices y, then z, then slacks, then the right side."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        starts: list[int] = []
+        ends: list[int] = []
+        slopes: list[float] = []
+        self.owner: list[int] = []
+        for i, column in enumerate(program.columns):
+            start = column.low
+            for length, slope in column.pieces:
+                self.owner.append(i)
+                starts.append(start)
+                ends.append(start + length)
+                slopes.append(slope)
+                start += length
+        self.starts, self.ends, self.slopes = np.array(starts, float), np.array(ends, float), np.array(slopes)
+        self.rows = np.array([row.coefficients for row in program.rows], float).reshape(len(program.rows), -1)
+        self.least = np.array([row.least for row in program.rows], float)
+        self.prices, self.parts = len(self.least), len(slopes)
+
+    def root(self, lows: list[int], highs: list[int]) -> _Node | None:
+        """The relaxation of the whole program, ``None`` where it has no solution."""
+        eye = np.eye(self.parts)
+        table = np.hstack([self.rows.T[self.owner], -eye, eye, self.slopes[:, None]])
+        return self._solve(table, list(range(self.prices + self.parts, self.prices + 2 * self.parts)), lows, highs)
+
+    def children(self, node: _Node, column: int) -> list[_Node]:
+        """The two nodes in which the count of ``column`` is at most, and at least, the whole number next to it."""
+        at = node.filled[column]
+        below, above = list(node.highs), list(node.lows)
+        below[column], above[column] = floor(at), ceil(at)
+        found = (
+            self._solve(node.table.copy(), list(node.basis), node.lows, below),
+            self._solve(node.table.copy(), list(node.basis), above, node.highs),
+        )
+        return [child for child in found if child is not None]
+
+    def _solve(self, table: Floats, basis: list[int], lows: list[int], highs: list[int]) -> _Node | None:
+        low, high = np.array(lows, float), np.array(highs, float)
+        lengths = np.minimum(self.ends, high[self.owner]) - np.maximum(self.starts, low[self.owner])
+        worth = np.zeros(table.shape[1] - 1)
+        worth[: self.prices] = self.least - self.rows @ low
+        worth[self.prices : self.prices + self.parts] = -np.maximum(lengths, 0.0)
+        reduced = worth[basis] @ table
+        reduced[:-1] -= worth
+        if not _pivot(table, reduced, basis):
+            return None
+        filled = list(map(float, lows))
+        for owner, amount in zip(self.owner, reduced[self.prices + self.parts : -1].tolist(), strict=True):
+            filled[owner] += amount
+        base = sum(column.cost(count) for column, count in zip(self.program.columns, lows, strict=True))
+        return _Node(base + float(reduced[-1]), filled, lows, highs, table, basis)
+
+
+def _pivot(table: Floats, reduced: Floats, basis: list[int]) -> bool:
+    """Bring ``table`` with the ``reduced`` costs below it to the optimum; False where there is none."""
+    small = TINY * max(1.0, float(np.abs(reduced[:-1]).max(initial=0.0)))
+    for step in range(_MOST_PIVOTS):
+        steepest = step < _MOST_PIVOTS // 2  # later by Bland's rule, which never turns in circles
+        entering = int(reduced[:-1].argmin() if steepest else (reduced[:-1] < -small).argmax())
+        if reduced[entering] >= -small:
+            break
+        column = table[:, entering]
+        usable = column > TINY
+        if not usable.any():
+            return False
+        ratios = np.divide(table[:, -1], column, out=np.full(len(column), inf), where=usable)
+        leaving = int(ratios.argmin())
+        row = table[leaving] / table[leaving, entering]
+        table -= column[:, None] * row
+        table[leaving] = row
+        reduced -= reduced[entering] * row
+        basis[leaving] = entering
+    return True
+
+
+def _loosest(filled: list[float]) -> int | None:
+    """The column whose count is the furthest from whole, ``None`` where all are."""
+    off = [abs(count - round(count)) for count in filled]
+    worst = max(range(len(off)), key=off.__getitem__, default=None)
+    return worst if worst is not None and off[worst] > _WHOLE else None
+
+
+def _whole(program: Program, filled: list[float]) -> Solution | None:
+    counts = tuple(round(count) for count in filled)
+    if not program.feasible(counts):
+        return None
+    cost = program.cost(counts)
+    return Solution(counts, cost, cost, proven=False)
+
+
+def _repaired(program: Program, filled: list[float]) -> Solution | None:
+    """A first solution: the relaxation's counts to the nearest, what is missing added, what is over taken."""
+    columns = program.columns
+    counts = [min(column.high, max(column.low, round(x))) for column, x in zip(columns, filled, strict=True)]
+    matrix = np.array([row.coefficients for row in program.rows]).reshape(len(program.rows), len(columns))
+    least = np.array([row.least for row in program.rows])
+    for _ in range(_REPAIRS):
+        missing = least - matrix @ np.array(counts, float)
+        missing[missing <= TINY * np.maximum(1.0, np.abs(least))] = 0.0
+        if not missing.any():
+            break
+        share = np.where(missing > 0, 1 / np.maximum(missing, TINY), 0.0)
+        helps = share @ np.minimum(matrix, missing[:, None])
+        worth = [
+            float(help_) / (column.cost(n + 1) - column.cost(n) + TINY) if n < column.high else -inf
+            for help_, column, n in zip(helps, columns, counts, strict=True)
+        ]
+        chosen = int(np.argmax(worth))
+        if worth[chosen] <= 0:
+            return None
+        counts[chosen] += 1
+    for i in sorted(range(len(counts)), key=lambda i: -columns[i].cost(counts[i])):
+        for _ in range(_REPAIRS):
+            trial = [*counts[:i], counts[i] - 1, *counts[i + 1 :]]
+            if trial[i] < columns[i].low or not program.feasible(trial):
+                break
+            counts = trial
+    return _whole(program, [float(count) for count in counts])

@@ -1,0 +1,42 @@
+"""Larger integer programs, by HiGHS through SciPy, which is loaded the first time that one is met."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from berth.inference.program import Program, Solution
+
+SECONDS: Final = 0.25
+_OPTIMAL: Final = 0
+_INFEASIBLE: Final = 2
+
+
+def solve_mix(program: Program, seconds: float = SECONDS) -> Solution | bool | None:
+    """The cheapest solution found in ``seconds``; ``None`` where there is none, ``False`` where none was found."""
+    from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
+
+    parts = [(i, length, slope) for i, column in enumerate(program.columns) for length, slope in column.pieces]
+    lows = np.array([column.low for column in program.columns], float)
+    matrix = np.array([row.coefficients for row in program.rows], float).reshape(len(program.rows), len(lows))
+    least = np.array([row.least for row in program.rows]) - matrix @ lows
+    if not parts:
+        counts = tuple(column.low for column in program.columns)
+        return Solution(counts, 0.0, 0.0, True) if program.feasible(counts) else None
+    index = [i for i, _, _ in parts]
+    answer: Any = milp(
+        np.array([slope for _, _, slope in parts]),
+        integrality=np.ones(len(parts)),
+        bounds=Bounds(np.zeros(len(parts)), np.array([length for _, length, _ in parts], float)),
+        constraints=LinearConstraint(matrix[:, index], least, np.inf),
+        options={"time_limit": seconds, "mip_rel_gap": 0.0},
+    )
+    if answer.x is None:
+        return None if answer.status == _INFEASIBLE else False
+    totals = lows.copy()
+    np.add.at(totals, index, np.round(answer.x))
+    counts = tuple(int(total) for total in totals)
+    cost = program.cost(counts)
+    proven = answer.status == _OPTIMAL
+    return Solution(counts, cost, cost if proven else min(cost, float(answer.mip_dual_bound)), proven)

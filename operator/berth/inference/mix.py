@@ -1,0 +1,291 @@
+"""The cheapest mix of variants that carries the work within the bounds.
+
+What a mix costs is what its replicas cost an hour and what their start costs: a replica that starts is paid for its
+cold start before it serves, and the one that it replaces is kept for as long, spread over a planning period. Without
+that, a cent's difference would move a service back and forth.
+
+Up to :data:`ENUMERATED` variants the search is complete; above, and where ties make it too long, a solver library goes
+on, with a limit of time, and the certificate says whether the answer is proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Final
+
+from berth.inference.exact import GaveUp, enumerate_mix
+from berth.inference.integer import SECONDS, solve_mix
+from berth.inference.program import TINY, Column, Program, Row, Solution, pieces, rounded_up
+from berth.inference.records import Mix, MixBounds, Offer
+
+ENUMERATED: Final = 8
+_HOUR: Final = 3600.0
+_RANK, _START, _NAME = 1e-5, 1e-6, 1e-7
+"""Of the price of the work, added to order what costs the same: rank, then what exists, then the name."""
+
+ZONE_LOSS: Final = "MaxZoneLoss"
+SURVIVE: Final = "ZoneSurvival"
+SPOT_SHARE: Final = "MaxSpotShare"
+FLOOR: Final = "OnDemandFloor"
+MOST: Final = "MaxReplicas"
+LEAST: Final = "MinReplicas"
+WORK: Final = "Work"
+CAPACITY: Final = "Capacity"
+
+
+@dataclass(frozen=True, slots=True)
+class Switching:
+    """What a start costs: its cold start at its price, and ``overlap`` times that for the replica kept meanwhile.
+
+    Both are spread over ``period_seconds``, how long a plan is thought to last.
+    """
+
+    period_seconds: float = _HOUR
+    overlap: float = 1.0
+
+    def per_hour(self, usd_per_hour: float, seconds: float) -> float:
+        """Dollars per hour of the period for one start that takes ``seconds``."""
+        return usd_per_hour * (1 + self.overlap) * seconds / self.period_seconds
+
+
+def cheapest_mix(
+    offers: Sequence[Offer],
+    bounds: MixBounds,
+    current: Mapping[str, int] | None = None,
+    switching: Switching | None = None,
+    *,
+    seconds: float = SECONDS,
+) -> Mix:
+    """The cheapest mix of ``offers`` within ``bounds``, from ``current`` replicas by variant.
+
+    Where no mix keeps all bounds, the one that carries the most: room, ``max_replicas`` and ``keep`` always hold; the
+    floor and ``min_replicas`` as far as they can; then spot's share and zones, then the zone's survival, then the work.
+    ``seconds`` is the limit of the solver library. Deterministic: equal arguments give equal mixes, but for a limit of
+    time that is reached.
+    """
+    model = _Model(offers, bounds, dict(current or {}), switching or Switching(), seconds)
+    return model.solve()
+
+
+class _Model:
+    """One question and the ways to relax it."""
+
+    def __init__(
+        self,
+        offers: Sequence[Offer],
+        bounds: MixBounds,
+        current: Mapping[str, int],
+        switching: Switching,
+        seconds: float,
+    ) -> None:
+        self.bounds, self.current, self.switching, self.seconds = bounds, current, switching, seconds
+        self.offers = sorted((offer for offer in offers if self._allowed(offer)), key=lambda offer: offer.variant.name)
+        self.kept = [max(0, bounds.keep.get(offer.variant.name, 0)) for offer in self.offers]
+        self.most = max(bounds.max_replicas, sum(self.kept))
+        self.highs = [
+            max(kept, min(offer.room + offer.growth, self.most))
+            for offer, kept in zip(self.offers, self.kept, strict=True)
+        ]
+        self.caps = [offer.variant.capacity for offer in self.offers]
+        self.columns = self._columns()
+
+    def _allowed(self, offer: Offer) -> bool:
+        if self.bounds.keep.get(offer.variant.name, 0):
+            return True
+        return self.bounds.spot_allowed if offer.variant.spot else self.bounds.on_demand_allowed
+
+    def solve(self) -> Mix:
+        """The mix, see :func:`cheapest_mix`."""
+        rows = self._rows()
+        full, found = rows, self._answer(rows)
+        bound_by = self._clamped()
+        if found is None and any(row.name == SURVIVE for row in rows):
+            full, bound_by = [row for row in rows if row.name != SURVIVE], SURVIVE
+            found = self._answer(full)
+        if found is None:
+            found, bound_by = self._most_work(full), self._what_binds()
+        return self._mix(found, bound_by)
+
+    def _columns(self) -> tuple[Column, ...]:
+        unit = max(
+            (self._price(offer) / offer.variant.capacity for offer in self.offers if offer.variant.capacity > 0),
+            default=0.0,
+        )
+        lowest = min((offer.rank for offer in self.offers), default=0)
+        columns = []
+        for number, (offer, low, high) in enumerate(zip(self.offers, self.kept, self.highs, strict=True)):
+            weight = unit * max(offer.variant.capacity, TINY)
+            tie = weight * (_RANK * (offer.rank - lowest) + _NAME * number / max(1, len(self.offers)))
+            price = self._price(offer) + tie
+            start = price + self._start(offer) + _START * weight
+            added = start + self._growth(offer)
+            current = self.current.get(offer.variant.name, 0)
+            columns.append(replace(pieces(low, high, current, offer.room, (price, start, added)),
+                                   name=offer.variant.name))  # fmt: skip
+        return tuple(columns)
+
+    def _price(self, offer: Offer) -> float:
+        return offer.variant.usd_per_hour * offer.preference
+
+    def _start(self, offer: Offer) -> float:
+        return self.switching.per_hour(offer.variant.usd_per_hour, offer.cold_start_seconds)
+
+    def _growth(self, offer: Offer) -> float:
+        return self.switching.per_hour(offer.variant.usd_per_hour, offer.growth_seconds)
+
+    def _rows(self) -> list[Row]:
+        bounds, caps = self.bounds, self.caps
+        work = rounded_up(bounds.work, [cap for cap, high in zip(caps, self.highs, strict=True) if cap > 0 and high])
+        biggest = max(caps, default=0.0)
+        least = max(self._least, ceil(bounds.work / biggest - TINY) if biggest > 0 else 0)
+        spot = [offer.variant.spot for offer in self.offers]
+        rows = [
+            Row(WORK, tuple(caps), work),
+            Row(LEAST, (1.0,) * len(caps), least),
+            Row(MOST, (-1.0,) * len(caps), -self.most),
+            Row(FLOOR, tuple(0.0 if is_spot else 1.0 for is_spot in spot), self._floor),
+        ]
+        if bounds.max_spot_share < 1 and any(spot):
+            rows.append(Row(SPOT_SHARE, tuple(bounds.max_spot_share - is_spot for is_spot in spot), 0.0))
+        for zone in sorted({offer.variant.zone for offer in self.offers if offer.variant.spot}):
+            lost = [
+                offer.variant.capacity if offer.variant.spot and offer.variant.zone == zone else 0.0
+                for offer in self.offers
+            ]
+            if bounds.max_zone_loss < 1:
+                coefficients = tuple(bounds.max_zone_loss * cap - gone for cap, gone in zip(caps, lost, strict=True))
+                rows.append(Row(ZONE_LOSS, coefficients, 0.0))
+            rows.append(Row(SURVIVE, tuple(cap - gone for cap, gone in zip(caps, lost, strict=True)), bounds.survive))
+        if not any(spot):
+            rows.append(Row(SURVIVE, tuple(caps), bounds.survive))
+        return [row for row in rows if row.least > min(0.0, self._least_sum(row)) or row.name == MOST]
+
+    def _least_sum(self, row: Row) -> float:
+        """The least that a row can be within room; below its bound it does nothing."""
+        ends = zip(row.coefficients, self.kept, self.highs, strict=True)
+        return sum(a * (low if a > 0 else high) for a, low, high in ends)
+
+    @property
+    def _floor(self) -> int:
+        room = sum(high for offer, high in zip(self.offers, self.highs, strict=True) if not offer.variant.spot)
+        return min(self.bounds.on_demand_floor, self.most, room)
+
+    @property
+    def _least(self) -> int:
+        return min(self.bounds.min_replicas, self.most, sum(self.highs))
+
+    def _clamped(self) -> str:
+        """The bound that room does not let be kept, where there is one."""
+        if self._floor < self.bounds.on_demand_floor:
+            return FLOOR
+        return CAPACITY if self._least < min(self.bounds.min_replicas, self.most) else ""
+
+    def _answer(self, rows: Sequence[Row], columns: tuple[Column, ...] | None = None) -> Solution | None:
+        program = Program(columns or self.columns, tuple(rows))
+        best: Solution | None = None
+        bound = 0.0
+        if len(program.columns) <= ENUMERATED:
+            try:
+                return enumerate_mix(program)
+            except GaveUp as gave_up:
+                best, bound = gave_up.best, gave_up.bound
+        found = solve_mix(program, self.seconds)
+        if found is None:
+            return None
+        if isinstance(found, bool):
+            return best or self._simple(program)
+        if best is not None and best.cost < found.cost:
+            return replace(best, bound=max(bound, min(found.bound, best.cost)))
+        return found if found.proven else replace(found, bound=min(found.cost, max(bound, found.bound)))
+
+    @staticmethod
+    def _simple(program: Program) -> Solution | None:
+        """Any solution: everything that there is room for, taken back one by one while the rows hold."""
+        counts = [column.high for column in program.columns]
+        order = sorted(range(len(counts)), key=lambda i: -program.columns[i].cost(counts[i]))
+        for i in order:
+            low, high = program.columns[i].low, counts[i]
+            while low < high:
+                middle = (low + high) // 2
+                trial = [*counts[:i], middle, *counts[i + 1 :]]
+                low, high = (low, middle) if program.feasible(trial) else (middle + 1, high)
+            counts[i] = high
+        if not program.feasible(counts):
+            return None
+        return Solution(tuple(counts), program.cost(counts), 0.0, proven=False)
+
+    def _most_work(self, rows: Sequence[Row]) -> Solution:
+        """The cheapest of those that carry the most; rules on spot go where nothing keeps them."""
+        bare = [
+            replace(row, least=self._least) if row.name == LEAST else row for row in rows if row.name != WORK
+        ]  # fmt: skip
+        for dropped in ((), (ZONE_LOSS,), (ZONE_LOSS, SPOT_SHARE), (ZONE_LOSS, SPOT_SHARE, FLOOR, LEAST, MOST)):
+            held = [row for row in bare if row.name not in dropped]
+            most = self._answer(*self._reversed(held))
+            if most is None:
+                continue
+            counts = [high - left for high, left in zip(self.highs, most.counts, strict=True)]
+            carried = sum(cap * count for cap, count in zip(self.caps, counts, strict=True))
+            target = min(self.bounds.work, carried)
+            found = self._answer([*held, Row(WORK, tuple(self.caps), target * (1 - TINY))])
+            if found is not None:
+                return found
+            return Solution(tuple(counts), Program(self.columns, ()).cost(counts), 0.0, proven=False)
+        counts_kept = tuple(self.kept)
+        return Solution(counts_kept, Program(self.columns, ()).cost(counts_kept), 0.0, proven=False)
+
+    def _reversed(self, rows: Iterable[Row]) -> tuple[list[Row], tuple[Column, ...]]:
+        """The same choice told by how many of each are left out, at the price of the work that they would carry."""
+        columns = tuple(
+            Column(column.name, 0, high - low, ((high - low, cap),) if high > low else ())
+            for column, low, high, cap in zip(self.columns, self.kept, self.highs, self.caps, strict=True)
+        )
+        turned = [
+            Row(
+                row.name,
+                tuple(-a for a in row.coefficients),
+                row.least - sum(a * high for a, high in zip(row.coefficients, self.highs, strict=True)),
+            )
+            for row in rows
+        ]
+        return turned, columns
+
+    def _what_binds(self) -> str:
+        """The first bound without which the work could be carried, else what there is room for."""
+        rows = [row for row in self._rows() if row.name != SURVIVE]
+        for name in (MOST, ZONE_LOSS, SPOT_SHARE, FLOOR):
+            held = [row for row in rows if row.name != name]
+            if len(held) == len(rows):
+                continue
+            columns = self.columns
+            if name == MOST:
+                columns = tuple(
+                    Column(column.name, low, (top := max(low, offer.room + offer.growth)), ((top - low, 1.0),))
+                    for column, offer, low in zip(self.columns, self.offers, self.kept, strict=True)
+                )
+            if self._answer(held, columns) is not None:
+                return name
+        return CAPACITY
+
+    def _mix(self, found: Solution, bound_by: str) -> Mix:
+        chosen = list(zip(self.offers, found.counts, strict=True))
+        carried = sum(offer.variant.capacity * count for offer, count in chosen)
+        objective = sum(self._spent(offer, count) for offer, count in chosen)
+        short = max(0.0, self.bounds.work - carried)
+        base = sum(self._spent(offer, low) for offer, low in zip(self.offers, self.kept, strict=True))
+        return Mix(
+            counts={offer.variant.name: count for offer, count in chosen if count},
+            usd_per_hour=sum(offer.variant.usd_per_hour * count for offer, count in chosen),
+            certificate="Optimal" if found.proven else "Bounded",
+            lower_bound=objective if found.proven else min(objective, base + max(0.0, found.bound)),
+            short=short if short > TINY * max(1.0, self.bounds.work) else 0.0,
+            bound_by=bound_by,
+            objective=objective,
+        )
+
+    def _spent(self, offer: Offer, count: int) -> float:
+        started = max(0, count - self.current.get(offer.variant.name, 0))
+        grown = max(0, count - max(offer.room, self.current.get(offer.variant.name, 0)))
+        return count * self._price(offer) + started * self._start(offer) + grown * self._growth(offer)
