@@ -62,8 +62,7 @@ PERMISSIONS: Final[tuple[Permission, ...]] = (
     Permission("", "namespaces", _FOLLOW, "nothing is created in a namespace that is terminating"),
     Permission("", "services", ("get", "create"), "rendezvous: one headless Service per gang"),
     Permission("", "services", ("patch",), "the address of an InferenceService"),
-    Permission("apps", "deployments", (*_READ, "create", "patch", "delete"), "one per variant of an InferenceService"),
-    Permission("apps", "deployments/scale", ("patch",), "how many replicas of a variant there are"),
+    Permission("apps", "deployments", (*_READ, "create", "patch", "delete"), "one per variant of a service"),
     Permission("policy", "poddisruptionbudgets", ("get", "create", "patch"), "a drain takes few replicas at once"),
     Permission("gateway.networking.k8s.io", "gateways", ("get",), "a public route needs a listener that ends TLS"),
     Permission(

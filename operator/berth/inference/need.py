@@ -64,7 +64,8 @@ def _unknown(rules: Rules, memory: Memory, sight: Sight, total: int, carried: fl
     since = memory.unknown_since if memory.unknown_since is not None else sight.now
     held = sight.now - since
     over = held >= rules.hold_for
-    floor = max(total, rules.unknown_replicas if over else 0, rules.min_replicas if total else 0)
+    asleep = not total and rules.zero is not None and bool(memory.decisions) and memory.decisions[0].after == 0
+    floor = max(total, rules.unknown_replicas if over else 0, 0 if asleep else rules.min_replicas)
     text = f"demand has been unknown for {format_duration(held)}" + (
         f" ({sight.seen.reason})" if sight.seen.reason else ""
     )

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from berth.api.names import FIELD_MANAGER, LABEL_APPLIED_HASH
+from berth.api.names import FIELD_MANAGER, LABEL_APPLIED_HASH, SCALE_MANAGER
 from berth.cluster import wire
 from berth.cluster.client import ApiClient
-from berth.cluster.errors import AlreadyExists, NotFound
+from berth.cluster.errors import NotFound
 from berth.cluster.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, HTTP_ROUTES, PODS, SERVICES, Kind
 from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.plans import deployment_plan, service_plan
@@ -23,9 +24,9 @@ from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
 from berth.inference.records import Variant
 from berth.inference.service import Plan
-from berth.render.service.deployment import deployment, deployment_template, template_hash
+from berth.render.service.deployment import deployment, deployment_scale, deployment_template, template_hash
 from berth.render.service.exposure import disruption_budget, http_route, service
-from berth.render.service.plan import Json
+from berth.render.service.plan import DeploymentPlan, Json
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 FIRST_TO_GO: Final = "-1000"
@@ -72,19 +73,27 @@ class ServiceChildren:
             if name in live:
                 await self._follow(view, live[name], name, count, plan, variants, turn, rooms)
             elif count and name in variants:
-                body = deployment(
-                    deployment_plan(view, variants[name], self._fleet, replicas=count, surge=rooms.get(name, 0) > 0)
-                )
-                await self._create(view, DEPLOYMENTS, body)
+                made = deployment_plan(view, variants[name], self._fleet, replicas=count, surge=rooms.get(name, 0) > 0)
+                await self._found(view, made)
         for name, known in live.items():
-            if (
-                name not in variants
-                and not plan.counts.get(name)
-                and not known.spec.replicas
-                and not known.status.replicas
-            ):
+            gone = name not in variants and not plan.counts.get(name)
+            if gone and not known.spec.replicas and not known.status.replicas:
                 await self._client.delete(DEPLOYMENTS, known.metadata.name, view.key[0], uid=known.metadata.uid)
         return turn
+
+    async def _found(self, view: ServiceView, made: DeploymentPlan) -> None:
+        """A Deployment that is not there yet, with the count in the hands of its own manager from the start."""
+        found = await self._client.find(DEPLOYMENTS, made.name, view.key[0])
+        if found is not None and not _owned(found.metadata, view.uid):
+            raise NameTaken(f"Deployment {made.name}")
+        await self._client.apply(DEPLOYMENTS, made.name, deployment(made), view.key[0], manager=FIELD_MANAGER)
+        await self._scale(view, made)
+
+    async def _scale(self, view: ServiceView, plan: DeploymentPlan) -> None:
+        answer = await self._client.apply(
+            DEPLOYMENTS, plan.name, deployment_scale(plan), view.key[0], manager=SCALE_MANAGER
+        )
+        self._observer.caches.deployments.put(answer)
 
     async def _follow(
         self,
@@ -97,21 +106,38 @@ class ServiceChildren:
         turn: Turn | None,
         rooms: Mapping[str, int],
     ) -> None:
+        made = None
         if name in variants:
             waits = turn is not None and name in turn.waiting
-            body = deployment_template(
-                deployment_plan(view, variants[name], self._fleet, paused=waits, surge=rooms.get(name, 0) > 0)
-            )
-            if known.metadata.labels.get(LABEL_APPLIED_HASH) != body["metadata"]["labels"][LABEL_APPLIED_HASH]:
+            either = [
+                deployment_plan(
+                    view, variants[name], self._fleet, replicas=known.spec.replicas, paused=waits, surge=surge
+                )
+                for surge in (rooms.get(name, 0) > 0, rooms.get(name, 0) <= 0)
+            ]
+            made = either[0]
+            bodies = [deployment_template(entry) for entry in either]
+            if known.metadata.labels.get(LABEL_APPLIED_HASH) not in [
+                body["metadata"]["labels"][LABEL_APPLIED_HASH] for body in bodies
+            ]:
+                await self._scale(
+                    view, made
+                )  # so that the count has an owner when the template's manager leaves it out
                 answer = await self._client.apply(
-                    DEPLOYMENTS, known.metadata.name, body, view.key[0], manager=FIELD_MANAGER
+                    DEPLOYMENTS, known.metadata.name, bodies[0], view.key[0], manager=FIELD_MANAGER
                 )
                 self._observer.caches.deployments.put(answer)
         if known.spec.replicas != count:
             await self._mark(view, plan.victims.get(name, ()))
-            await self._client.patch(
-                DEPLOYMENTS, known.metadata.name, {"spec": {"replicas": count}}, view.key[0], subresource="scale"
-            )
+            if made is not None:
+                await self._scale(view, replace(made, replicas=count))
+            else:
+                body = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": count},
+                        "metadata": {"name": known.metadata.name, "namespace": view.key[0]}}  # fmt: skip
+                answer = await self._client.apply(
+                    DEPLOYMENTS, known.metadata.name, body, view.key[0], manager=SCALE_MANAGER
+                )
+                self._observer.caches.deployments.put(answer)
 
     async def _mark(self, view: ServiceView, pods: tuple[str, ...]) -> None:
         """Tell the Deployment controller which pods to take first; one that is gone meanwhile needs no mark."""
@@ -129,25 +155,11 @@ class ServiceChildren:
         if view.applied.get(kind.kind) == digest:
             return
         found = await self._client.find(kind, body["metadata"]["name"], view.key[0])
-        if found is None:
-            await self._create(view, kind, body)
-        elif not _owned(found.metadata, view.uid):
+        if found is not None and not _owned(found.metadata, view.uid):
             raise NameTaken(f"{kind.kind} {found.metadata.name}")
-        elif found.metadata.labels.get(LABEL_APPLIED_HASH) != digest:
+        if found is None or found.metadata.labels.get(LABEL_APPLIED_HASH) != digest:
             await self._client.apply(kind, body["metadata"]["name"], body, view.key[0], manager=FIELD_MANAGER)
         view.applied[kind.kind] = digest
-
-    async def _create(self, view: ServiceView, kind: Kind[Any], body: Json) -> None:
-        name = body["metadata"]["name"]
-        try:
-            answer = await self._client.create(kind, body, view.key[0])
-        except AlreadyExists:
-            found = await self._client.find(kind, name, view.key[0])
-            if found is not None and not _owned(found.metadata, view.uid):
-                raise NameTaken(f"{kind.kind} {name}") from None
-            return
-        if kind is DEPLOYMENTS:
-            self._observer.caches.deployments.put(answer)
 
     async def _withdraw(self, view: ServiceView) -> None:
         """Take back a route that may no longer be there."""

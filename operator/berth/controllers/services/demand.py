@@ -8,8 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from berth.api.inferenceservice_parts import Signal
+from berth.catalogue.records import Catalogue
 from berth.controllers.services.supply import Choice
 from berth.controllers.services.view import ServiceKey, ServiceView
+from berth.fleet.fleet import Fleet
 from berth.inference.capacity import Capacity
 from berth.inference.demand import Sample, SignalFacts, combine
 from berth.inference.forecast.model import DemandModel
@@ -48,8 +51,8 @@ class Known:
 class DemandBook:
     """Demand by service uid. ``poll`` asks; everything else answers from what was last heard."""
 
-    def __init__(self, source: DemandSource) -> None:
-        self._source = source
+    def __init__(self, source: DemandSource, fleet: Fleet) -> None:
+        self._source, self._fleet = source, fleet
         self._known: dict[str, Known] = {}
 
     def of(self, view: ServiceView) -> Known:
@@ -67,28 +70,33 @@ class DemandBook:
         self, views: Sequence[tuple[ServiceView, Choice]], pods: Mapping[ServiceKey, Sequence[str]], now: float
     ) -> None:
         """Ask about every service in ``views`` once, and let the forecasters hear the answers."""
-        queries = {view.uid: _query(view, pods.get(view.key, ())) for view, _ in views if _signals(view)}
+        signals = {view.uid: signals_of(view, self._fleet.catalogue) for view, _ in views}
+        queries = {
+            view.uid: _query(view, signals[view.uid], pods.get(view.key, ())) for view, _ in views if signals[view.uid]
+        }
         percentiles = {view.key: _percentile(view) for view, _ in views}
         for view, choice in views:
             if view.uid in queries and not self.of(view).read_history:
-                await self._read_history(view, choice, queries[view.uid], now)
+                await self._read_history(view, _facts(signals[view.uid], choice), queries[view.uid], now)
         told = await self._source.poll(list(queries.values()), percentiles)
         for view, choice in views:
             known = self.of(view)
             query = queries.get(view.uid)
             if query is None:
-                known.seen = Seen(DemandState.UNKNOWN, None, now, "scaling.demand names no signal")
+                known.seen = Seen(DemandState.UNKNOWN, None, now, "scaling.demand.signals names none")
                 continue
             known.telling = told.get(view.key, Telling({}))
             samples = {name: _sample(reading) for name, reading in known.telling.readings.items()}
-            known.seen = combine(_facts(view, choice), samples, len(query.pods), now)
+            known.seen = combine(_facts(signals[view.uid], choice), samples, len(query.pods), now)
             if known.seen.state is not DemandState.UNKNOWN:
                 known.lost_at = 0.0
             elif not known.lost_at:
                 known.lost_at = now
             known.model.observe(now, known.seen.work)
 
-    async def _read_history(self, view: ServiceView, choice: Choice, query: ServiceQuery, now: float) -> None:
+    async def _read_history(
+        self, view: ServiceView, facts: Sequence[SignalFacts], query: ServiceQuery, now: float
+    ) -> None:
         """Once per process: what the source remembers from before."""
         known = self.of(view)
         known.read_history = True
@@ -97,10 +105,10 @@ class DemandBook:
         asked = scaling.forecast.history if scaling is not None and scaling.forecast is not None else None
         span = parse_duration(asked) if asked else HISTORY_SECONDS
         works: dict[float, float | None] = {}
-        for facts, signal in zip(_facts(view, choice), query.signals, strict=True):
+        for entry, signal in zip(facts, query.signals, strict=True):
             for at, load in await self._source.history(query, signal, now - span, now, STEP_SECONDS):
                 if load is not None:
-                    works[at] = max(works.get(at) or 0.0, load / facts.capacity)
+                    works[at] = max(works.get(at) or 0.0, load / entry.capacity)
                 else:
                     works.setdefault(at, None)
         if works:
@@ -132,26 +140,32 @@ def _restored(view: ServiceView) -> DemandModel:
     return DemandModel(step_seconds=STEP_SECONDS)
 
 
-def _signals(view: ServiceView) -> tuple[SignalQuery, ...]:
-    scaling = view.spec.scaling if view.spec is not None else None
-    signals = scaling.demand.signals if scaling is not None and scaling.demand is not None else None
-    return tuple(SignalQuery(entry.name, entry.source, entry.preset, entry.query or "") for entry in signals or ())
+def signals_of(view: ServiceView, catalogue: Catalogue) -> tuple[Signal, ...]:
+    """The signals of a service; one that names none is scaled on what its engine reports, where that is known."""
+    assert view.spec is not None
+    scaling, runtime = view.spec.scaling, view.spec.runtime
+    stated = scaling.demand.signals if scaling is not None and scaling.demand is not None else None
+    if stated:
+        return stated
+    engine = catalogue.serving.engines.get(runtime.engine) if runtime is not None else None
+    if engine is None or not engine.preset:
+        return ()
+    return (Signal.model_validate({"name": "engine", "source": "Prometheus", "preset": engine.preset}),)
 
 
-def _query(view: ServiceView, pods: Sequence[str]) -> ServiceQuery:
-    return ServiceQuery(*view.key, _signals(view), tuple(pods))
+def _query(view: ServiceView, signals: Sequence[Signal], pods: Sequence[str]) -> ServiceQuery:
+    asked = tuple(SignalQuery(entry.name, entry.source, entry.preset, entry.query or "") for entry in signals)
+    return ServiceQuery(*view.key, asked, tuple(pods))
 
 
-def _facts(view: ServiceView, choice: Choice) -> list[SignalFacts]:
-    scaling = view.spec.scaling if view.spec is not None else None
-    signals = scaling.demand.signals if scaling is not None and scaling.demand is not None else None
+def _facts(signals: Sequence[Signal], choice: Choice) -> list[SignalFacts]:
     return [
         SignalFacts(
             entry.name,
             _capacity(entry.per_replica, entry.preset, choice.found.reference_capacity),
             reported_by_replicas(entry.preset) or entry.source == "Pods",
         )
-        for entry in signals or ()
+        for entry in signals
     ]
 
 

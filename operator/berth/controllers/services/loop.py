@@ -72,7 +72,7 @@ class ServiceLoop:
         self.observer = ServiceObserver(
             self.caches, pods, nodes, leaving=Notices(fleet, wall=wall), wake=self.wake, gone=self._gone
         )
-        market, demand = Market(fleet, rooms, facts), DemandBook(source)
+        market, demand = Market(fleet, rooms, facts), DemandBook(source, fleet)
         self.planner = ServicePlanner(
             self.observer, market, demand, Reservations(fleet, rooms), facts, metrics,
             priority=lambda view: _priority(view, priority), carry_out=self._carry_out, wall=wall,
@@ -80,7 +80,7 @@ class ServiceLoop:
         writer = ServiceWriter(client, self.observer, TokenBucket(MOVING_PER_SECOND, MOVING_BURST, clock), wall=wall)
         self.services = Services(
             client, self.observer, self.planner, market, rooms, demand,
-            ServiceChildren(client, self.observer, fleet), Exposure(client), writer, recorder, wall=wall,
+            ServiceChildren(client, self.observer, fleet), Exposure(client), writer, recorder, catalogue=lambda: fleet.catalogue, wall=wall,
         )  # fmt: skip
 
     def every_cache(self) -> Iterator[Cache[Any]]:

@@ -42,7 +42,7 @@ def deployment_plan(
     return DeploymentPlan(
         service=service_plan(view, fleet.catalogue),
         variant=variant,
-        nodes=(place_requirements(pool, variant, fleet.catalogue),) if pool is not None else (),
+        nodes=(place_requirements(pool, variant, fleet),) if pool is not None else (),
         tolerations=spot_tolerations(variant, fleet.catalogue),
         startup_seconds=view.startup_seconds or 600,
         cpu_millicores=view.cpu.setdefault(variant.name, serving_cpu(pool, variant.devices) if pool else 0),
@@ -53,12 +53,33 @@ def deployment_plan(
     )
 
 
-def place_requirements(pool: Pool, variant: Variant, catalogue: Catalogue) -> Requirements:
+def place_requirements(pool: Pool, variant: Variant, fleet: Fleet) -> Requirements:
     """The labels that a node of the variant's place has: the pool's, the capacity type's, on spot the zone's."""
-    found = [*pool.spec.selector, *_capacity_requirements(pool, variant, catalogue)]
+    found = list(pool.spec.selector) if not pool.spec.discovered else _product_requirements(pool, fleet)
+    found += _capacity_requirements(pool, variant, fleet.catalogue)
     if variant.zone and pool.site_level is not None:
         found.append(Requirement(pool.levels[pool.site_level].node_label, "In", (variant.zone,)))
     return tuple(found)
+
+
+def _product_requirements(pool: Pool, fleet: Fleet) -> list[Requirement]:
+    """What tells the nodes of a discovered pool: the product, as they name it, and that no stated pool selects them.
+
+    A stated pool of several requirements cannot be excluded by one list of requirements; its nodes stay eligible.
+    """
+    if pool.accelerator is None:
+        return []
+    found: list[Requirement] = []
+    for match in pool.accelerator.products:
+        seen = sorted({labels[match.key] for labels in pool.labels if match.matches(labels)})
+        if seen and all(match.matches(labels) for labels in pool.labels if labels):
+            found.append(Requirement(match.key, "In", tuple(seen)))
+            break
+    for other in fleet.pools.values():
+        selector = other.spec.selector
+        if not other.spec.discovered and len(selector) == 1 and selector[0].operator == "In":
+            found.append(Requirement(selector[0].key, "NotIn", selector[0].values))
+    return found
 
 
 def _capacity_requirements(pool: Pool, variant: Variant, catalogue: Catalogue) -> list[Requirement]:

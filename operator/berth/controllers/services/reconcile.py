@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from berth.catalogue.records import Catalogue
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import BadRequest, Forbidden, Invalid
 from berth.cluster.events import EventRecorder, about
@@ -17,6 +18,7 @@ from berth.controllers.services.demand import DemandBook, Known
 from berth.controllers.services.exposure import Exposure
 from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.planner import PERIOD_SECONDS, ServicePlanner
+from berth.controllers.services.plans import service_plan
 from berth.controllers.services.rollout import Turn
 from berth.controllers.services.status import Figures, Learned, body, rejected
 from berth.controllers.services.supply import COLD_QUANTILE, Choice, Market
@@ -24,6 +26,7 @@ from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.controllers.services.writer import ServiceWriter
 from berth.inference.room import Rooms
 from berth.inference.service import Event, Mode, Plan, Verdict
+from berth.render.service.weights import unreadable
 from berth.values import format_duration
 
 _TOKENS: Final = 1_000_000
@@ -45,11 +48,12 @@ class Services:
         writer: ServiceWriter,
         recorder: EventRecorder,
         *,
+        catalogue: Callable[[], Catalogue],
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._client, self._observer, self._planner, self._market = client, observer, planner, market
         self._rooms, self._demand, self._children, self._exposure = rooms, demand, children, exposure
-        self._writer, self._recorder, self._wall = writer, recorder, wall
+        self._writer, self._recorder, self._wall, self._catalogue = writer, recorder, wall, catalogue
         self._told: dict[str, set[str]] = {}  # uid -> states that were told and last
         self._spoken: dict[str, Plan] = {}  # uid -> the plan whose events were told
 
@@ -65,6 +69,10 @@ class Services:
             await self._reject(view, reason, message)
             return
         self._notice_scale(view)
+        unreadable_weights = unreadable(service_plan(view, self._catalogue()))
+        if unreadable_weights:
+            await self._reject(view, "WeightsUnreadable", unreadable_weights)
+            return
         if view.plan is None:
             self._planner.decide(view)
         plan = view.plan
