@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
+from itertools import product
 from pathlib import Path
+from types import ModuleType
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from benchmarks import autoscale, autoscale_cases, autoscale_summary
-from benchmarks.autoscale_cases import COLD_STARTS, Case, Measured
+from benchmarks import autoscale, autoscale_cases, autoscale_summary, requests
+from benchmarks.autoscale_cases import COLD_STARTS, PROMISES, Case, Measured
 from benchmarks.autoscale_plot import averaged, plot
-from benchmarks.policies.base import Outcome
+from benchmarks.policies.base import Limits, Outcome
 from benchmarks.policies.hpa import HpaPanel
 
 KEYS = {
@@ -56,6 +61,31 @@ def test_the_figures_of_all_traces() -> None:
     assert figures["outside_frontier"] == 0.2
     assert figures["unreachable"] == 1
     assert autoscale_summary.details(TRACES)["below_floor"] == 1
+
+
+class FixedTarget:
+    """A planner that aims at twice the load it saw."""
+
+    def reset(self, cold_steps: int, limits: Limits) -> None:
+        pass
+
+    def decide(self, step: int, seen: float | None, ready: int, starting: int) -> int:
+        return ready + starting if seen is None else math.ceil(2 * seen)
+
+
+def test_the_planner_is_measured_at_every_promise_and_cold_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    planner = ModuleType("benchmarks.policies.ours")
+    planner.__spec__ = ModuleSpec(planner.__name__, None)
+    planner.__dict__["planners"] = lambda promises: [FixedTarget() for _ in promises]
+    monkeypatch.setitem(sys.modules, planner.__name__, planner)
+    load = requests.scaled(5 + 4 * np.sin(np.arange(200) / 20))
+    trace = autoscale_cases.measure(requests.Trace("sine", load, stepped=load))
+    assert [(case.cold_seconds, case.promise) for case in trace.cases] == list(product(COLD_STARTS, PROMISES))
+    assert trace.stepped == trace.cases
+    assert {len(outcomes[60]) for name, outcomes in trace.rivals.items() if name == "HPA"} == {423}
+    same_cold = [case.outcome for case in trace.cases if case.cold_seconds == 480]
+    assert same_cold[0] == same_cold[1] == same_cold[2]
+    assert all(case.over_clairvoyant > 1.5 for case in trace.cases)
 
 
 def test_without_a_planner_nothing_is_claimed() -> None:
