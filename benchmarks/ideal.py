@@ -79,7 +79,9 @@ def run(
                 waiting[job.uid] = (index, job)
         while placed := [
             verdict.waiting.uid
-            for verdict in schedule(fleet, order(job for _, job in waiting.values()), claims, most=_MOST_PER_PASS)
+            for verdict in schedule(
+                fleet, order(job for _, job in waiting.values()), claims, most=_MOST_PER_PASS
+            ).verdicts
             if isinstance(verdict.outcome, Placement)
         ]:
             for uid in placed:

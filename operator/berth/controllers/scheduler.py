@@ -16,16 +16,21 @@ from typing import Final
 import numpy as np
 
 from berth.controllers.observe import JobKey, Observer, Promise
+from berth.fleet.fleet import Fleet
 from berth.fleet.records import Claim, gang_key
 from berth.telemetry.metrics import Metrics
 from berth.training.explain import RunningGang, explain
+from berth.training.placement import place
 from berth.training.queue import Verdict, Waiting, order, schedule
 from berth.training.records import Placement, Refusal
+from berth.training.refusals import Refusals
 from berth.training.state import ACTIVE
 
 GATHER_SECONDS: Final = 0.02
 """How long a pass waits for more of the same burst."""
 PLACEMENTS_PER_PASS: Final = 32
+ROWS_PER_PASS: Final = 640_000
+"""Nodes that the searches of one pass may look at; a search in vain costs some 50 ns for each, and 0.2 ms besides."""
 EXPLAIN_SECONDS: Final = 0.5
 EXPLAIN_AGAIN_SECONDS: Final = 60.0
 EXPLAIN_AFTER_SECONDS: Final = 1.0
@@ -69,6 +74,7 @@ class Scheduler:
         self._verdicts: dict[str, Verdict] = {}
         self._explained: dict[str, Explained] = {}
         self._refused: dict[str, float] = {}  # since when a job has been refused
+        self._refusals = Refusals()
         self._wake = asyncio.Event()
         self._decided: tuple[int, int] = (-1, -1)  # fleet version and queue version of the last complete pass
         self._queue_version = 0
@@ -106,6 +112,7 @@ class Scheduler:
         self._verdicts.clear()
         self._explained.clear()
         self._refused.clear()
+        self._refusals = Refusals()
         self._sorted = None
         self._decided = (-1, -1)
 
@@ -148,15 +155,18 @@ class Scheduler:
             ]
 
         known = [job for job in self._sorted if job.uid in self._observer.views]
-        verdicts = schedule(fleet, known, claims, most=PLACEMENTS_PER_PASS)
-        for verdict in verdicts:
+        result = schedule(
+            fleet, known, claims,
+            refusals=self._refusals, most=PLACEMENTS_PER_PASS, tries=searches_per_pass(fleet),
+        )  # fmt: skip
+        for verdict in result.verdicts:
             self._take(verdict, promises)
         self._metrics.decision_seconds.observe(self._clock() - began)
-        if len(promises) >= PLACEMENTS_PER_PASS:
+        settled = result.complete and fleet.version == version
+        self._decided = (version, queue_version + len(promises)) if settled else (-1, -1)
+        if not result.complete:
             self.poke()
-        else:
-            self._decided = (version, queue_version + len(promises)) if fleet.version == version else (-1, -1)
-        return verdicts
+        return result.verdicts
 
     def _take(self, verdict: Verdict, promises: dict[str, Promise]) -> None:
         job, outcome = verdict.waiting, verdict.outcome
@@ -206,7 +216,8 @@ class Scheduler:
         if verdict.behind:
             refusal = replace(refusal, message=f"Behind {verdict.behind} in the queue, which may use every free node")
         else:
-            refusal = explain(fleet, job.request, refusal, self._running())
+            now = place(fleet, job.request)  # the refusal may be older than what it counts
+            refusal = explain(fleet, job.request, now if isinstance(now, Refusal) else refusal, self._running())
         self._explained[job.uid] = Explained(refusal, fleet.version, self._clock())
         view = self._observer.views.get(job.uid)
         if view is not None and refusal != verdict.outcome:
@@ -223,6 +234,11 @@ class Scheduler:
                 priority = found.value if found is not None else 0
                 gangs.append(RunningGang(view.name, tuple(sorted(view.held)), priority, started))
         return gangs
+
+
+def searches_per_pass(fleet: Fleet) -> int:
+    """Searches in vain that one pass may make, so that it takes some 50 ms at most."""
+    return min(max(ROWS_PER_PASS // max(len(fleet.nodes), 1), 8), 256)
 
 
 def count_idle_nodes(observer: Observer) -> dict[str, int]:

@@ -7,25 +7,21 @@ the room of each job it places before it looks at the next, so no two jobs are e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
 from berth.fleet.fleet import Fleet
 from berth.fleet.records import Claim
-from berth.training.placement import place, usable_rows
+from berth.training.placement import place
 from berth.training.records import GangRequest, Placement, Refusal
+from berth.training.refusals import KEEPING, Look, Refusals
 
 SHOWN: Final = 100
 """Positions in the queue that people are told of."""
 
 BEHIND: Final = Refusal("NoCapacity", "Behind other jobs in the queue, which may use every free node")
 """Says nothing of who stands ahead: that changes all the time, and this is said of every job behind."""
-
-Rows = dict[str, npt.NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +46,14 @@ class Verdict:
     behind: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass decided, in the queue's order; not ``complete`` when it stopped early and another has to go on."""
+
+    verdicts: list[Verdict]
+    complete: bool
+
+
 def order(waiting: Iterable[Waiting]) -> list[Waiting]:
     """Highest priority first, then oldest, then by name."""
     return sorted(waiting, key=lambda job: (-job.priority, job.created, job.key))
@@ -60,49 +64,47 @@ def schedule(
     waiting: Sequence[Waiting],
     claims: Callable[[Waiting, Placement], Iterable[Claim]],
     *,
+    refusals: Refusals | None = None,
     most: int = 64,
+    tries: int | None = None,
     shown: int = SHOWN,
-) -> list[Verdict]:
+) -> Pass:
     """One pass over ``waiting`` (in the order of :func:`order`), claiming in ``fleet`` what it places.
 
-    Stops after ``most`` placements, so that the caller can carry them out and let others run, and once every free node
-    is kept, past position ``shown``; jobs not reached have no verdict. The result depends on the arguments alone.
+    Stops after ``most`` placements, or before the search after the one that was the ``tries``-th in vain, so that the
+    caller can carry placements out and let others run; passes repeated until one is complete place together what a
+    single one would. Only ``refusals`` kept from pass to pass let those with ``tries`` get on: what still stands is
+    not searched for again. Once every free node is kept, jobs past position ``shown`` get no verdict, as do those not
+    reached. Who is placed where depends on ``fleet`` and ``waiting`` alone.
     """
-    held: Rows = {}
-    head = ""
-    verdicts: list[Verdict] = []
-    placed, closed = 0, False
+    memory = refusals if refusals is not None else Refusals()
+    look = Look(fleet, memory)
+    head, verdicts = "", list[Verdict]()
+    placed = failed = 0
     for position, job in enumerate(waiting, 1):
-        if closed or (held and not _open(fleet, held)):
-            closed = True
+        if look.closed:
             if position > shown:
                 break
             verdicts.append(Verdict(job, BEHIND, position, head))
             continue
-        outcome = place(fleet, job.request, held=held or None)
-        verdicts.append(Verdict(job, outcome, position, head if held else ""))
+        behind = head if look.held else ""
+        outcome: Placement | Refusal | None = look.recall(job.uid, job.request)
+        if outcome is None:
+            if failed == tries:
+                return Pass(verdicts, complete=False)
+            outcome = place(fleet, job.request, held=look.held or None)
+            if isinstance(outcome, Refusal):
+                failed += 1
+                look.remember(job.uid, job.request, outcome)
+        verdicts.append(Verdict(job, outcome, position, behind))
         if isinstance(outcome, Placement):
             fleet.claim(claims(job, outcome))
             placed += 1
-            if placed >= most:
-                break
-        elif outcome.reason in ("NoCapacity", "SearchGaveUp"):
+            if placed == most:
+                return Pass(verdicts, complete=False)
+            look.placed()
+        elif outcome.reason in KEEPING:
             head = head or job.key
-            _hold(held, usable_rows(fleet, job.request))
-    return verdicts
-
-
-def _hold(held: Rows, rows: Mapping[str, npt.NDArray[np.bool_]]) -> None:
-    for pool, mask in rows.items():
-        before = held.get(pool)
-        held[pool] = mask.copy() if before is None else before | mask
-
-
-def _open(fleet: Fleet, held: Rows) -> bool:
-    """Whether any pool has a usable row with a free device that nobody holds."""
-    for name, pool in fleet.pools.items():
-        free = pool.usable & (pool.free_devices > 0)
-        mask = held.get(name)
-        if bool(np.any(free if mask is None else free & ~mask)):
-            return True
-    return False
+            look.keep(job.uid, job.request)
+    memory.trim(len(waiting))
+    return Pass(verdicts, complete=True)

@@ -33,9 +33,8 @@ def claims(job: Waiting, placement: Placement) -> list[Claim]:
 
 def decide(fleet: Fleet, *jobs: Waiting, **settings: int) -> dict[str, Verdict]:
     """One pass in the queue's order; verdicts by name."""
-    return {
-        verdict.waiting.key.partition("/")[2]: verdict for verdict in schedule(fleet, order(jobs), claims, **settings)
-    }
+    verdicts = schedule(fleet, order(jobs), claims, **settings).verdicts
+    return {verdict.waiting.key.partition("/")[2]: verdict for verdict in verdicts}
 
 
 def expect_placed(verdicts: dict[str, Verdict], *names: str) -> None:
@@ -166,7 +165,7 @@ def run_pass(queue: Sequence[tuple[int, int, int]], busy: Iterable[int]) -> tupl
         make_waiting(f"j{number}", workers, devices=devices, priority=priority, created=number)
         for number, (workers, devices, priority) in enumerate(queue)
     ]
-    return fleet, schedule(fleet, order(jobs), claims)
+    return fleet, schedule(fleet, order(jobs), claims).verdicts
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,0 +1,68 @@
+"""The scheduling loop: passes that stop early go on, and what people are told counts what is free now."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from berth.cluster import kinds
+from berth.controllers import scheduler as scheduler_module
+from berth.training.queue import Waiting
+from berth.training.records import Refusal
+from tests.builders.fleet import make_claim
+from tests.unit.cluster.fakes import eventually
+from tests.unit.controllers.harness import JOB, Operator, Server, make_server
+
+
+def add_job(server: Server, name: str, **spec: Any) -> None:
+    body = {**server.objects["trainingjobs", *JOB]["spec"], **spec}
+    server.put(kinds.TRAINING_JOBS, {"metadata": {"name": name, "namespace": JOB[0]}, "spec": body})
+
+
+def want_all(operator: Operator) -> dict[str, str]:
+    """Every job waits; uids by name."""
+    for view in operator.observer.views.values():
+        assert view.request is not None
+        operator.scheduler.want(Waiting(view.name, view.uid, 1, view.request))
+    return {view.key[1]: view.uid for view in operator.observer.views.values()}
+
+
+async def test_a_pass_that_stops_early_is_followed_by_others_until_everybody_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduler_module, "searches_per_pass", lambda fleet: 1)
+    server = make_server(nodes=2, workers=3)
+    for workers in range(4, 9):
+        add_job(server, f"of-{workers}", workers=workers)
+    add_job(server, "small", workers=1)
+    operator = Operator(server)
+    uids = want_all(operator)
+    loop = asyncio.create_task(operator.scheduler.run())
+    try:
+        await eventually(lambda: uids["small"] in operator.observer.promises)
+    finally:
+        loop.cancel()
+        with suppress(asyncio.CancelledError):
+            await loop
+    refused = [operator.scheduler.why(uid).refusal for name, uid in uids.items() if name != "small"]
+    assert all(isinstance(refusal, Refusal) and refusal.reason == "TooLarge" for refusal in refused)
+
+
+async def test_an_explanation_counts_what_is_free_when_it_is_given() -> None:
+    server = make_server(nodes=4, workers=4)
+    operator = Operator(server)
+    operator.fleet.claim([make_claim("guest", "n0", 8)])
+    (uid,) = want_all(operator).values()
+    operator.scheduler.decide()
+    operator.fleet.claim([make_claim("another", "n1", 8)])
+    operator.scheduler.decide()
+    await server.clock.advance(2)
+    operator.scheduler._explain(operator.scheduler._waiting[uid])
+    told = operator.scheduler.why(uid)
+    assert told.explained
+    assert told.refusal is not None
+    assert "it has 2" in told.refusal.message
+    assert "2 more free nodes" in told.refusal.message
