@@ -78,9 +78,11 @@ class ServiceLoop:
             priority=lambda view: _priority(view, priority), carry_out=self._carry_out, wall=wall,
         )  # fmt: skip
         writer = ServiceWriter(client, self.observer, TokenBucket(MOVING_PER_SECOND, MOVING_BURST, clock), wall=wall)
+        children, exposure = ServiceChildren(client, self.observer, fleet), Exposure(client)
         self.services = Services(
             client, self.observer, self.planner, market, rooms, demand,
-            ServiceChildren(client, self.observer, fleet), Exposure(client), writer, recorder, catalogue=lambda: fleet.catalogue, wall=wall,
+            children, exposure, writer, recorder,
+            catalogue=lambda: fleet.catalogue, wall=wall,
         )  # fmt: skip
 
     def every_cache(self) -> Iterator[Cache[Any]]:

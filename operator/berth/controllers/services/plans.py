@@ -86,18 +86,17 @@ def _capacity_requirements(pool: Pool, variant: Variant, catalogue: Catalogue) -
     """Nothing where all of the pool is paid for alike; else by the labels that its nodes carry."""
     if pool.spec.capacity_type is not None:
         return []
-    table = catalogue.labels
-    carried = {label for labels in pool.labels for label in labels}
-    for entry in table.capacity_type_labels:
-        if entry.label not in carried or pool.spec.capacity_label not in (None, entry.label):
+    mine: list[Requirement] = []
+    others: list[Requirement] = []
+    for entry in catalogue.labels.capacity_type_labels:
+        if pool.spec.capacity_label not in (None, entry.label):
             continue
-        seen = sorted({labels[entry.label] for labels in pool.labels if entry.label in labels})
-        mine = tuple(value for value in seen if entry.read(value) == variant.capacity_type)
-        others = tuple(value for value in seen if entry.read(value) not in (None, variant.capacity_type))
-        if variant.capacity_type == "OnDemand":
-            return [Requirement(entry.label, "NotIn", others)] if others else []
-        return [Requirement(entry.label, "In", mine)]
-    return []
+        seen = {value: entry.read(value) for value in sorted({labels.get(entry.label, "") for labels in pool.labels})}
+        own = tuple(value for value, kind in seen.items() if value and kind == variant.capacity_type)
+        foreign = tuple(value for value, kind in seen.items() if value and kind not in (None, variant.capacity_type))
+        mine += [Requirement(entry.label, "In", own)] if own else []
+        others += [Requirement(entry.label, "NotIn", foreign)] if foreign else []
+    return others if variant.capacity_type == "OnDemand" else mine[:1]
 
 
 def spot_tolerations(variant: Variant, catalogue: Catalogue) -> Tolerations:
