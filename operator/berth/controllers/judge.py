@@ -104,11 +104,13 @@ class Judge:
 
     async def _ask(self, view: JobView, plan: GangPlan, probe: Callable[[GangPlan], Json]) -> Rejection | None:
         """What the server says of ``probe``; what ranks are told differs from job to job and is not judged apart."""
-        key = (view.key[0], crc32(msgspec.json.encode(probe(replace(plan, environment={})))))
+        whole = probe is gang_probe
+        untold = replace(plan, environment={}, framework="None", nodes=plan.nodes if whole else plan.nodes[:1])
+        key = (view.key[0], crc32(msgspec.json.encode(probe(untold))))
         async with self._asking.setdefault(key, asyncio.Lock()):
             known = self._opinions.get(key)
             if known is None or known.until <= self._clock():
-                rejection = await self._dry_run(view.key[0], probe(plan), whole=probe is gang_probe)
+                rejection = await self._dry_run(view.key[0], probe(plan), whole=whole)
                 keep = ACCEPTED_SECONDS if rejection is None else REFUSED_SECONDS
                 known = self._opinions[key] = _Opinion(rejection, self._clock() + keep)
         if known.rejection is not None:

@@ -72,10 +72,11 @@ async def test_a_policy_against_locked_memory_speaks_before_anything_is_placed()
     assert "placement" not in server.status()
 
 
-async def test_jobs_that_differ_in_name_and_environment_alone_are_judged_once() -> None:
-    server = with_fabric(checkpoint={"uri": "s3://b/one"})
+async def test_jobs_that_differ_in_name_size_and_environment_alone_are_judged_once() -> None:
+    server = with_fabric(checkpoint={"uri": "s3://b/one"}, framework="PyTorch")
     job = copy.deepcopy(server.objects["trainingjobs", *JOB])
     job["spec"]["checkpoint"]["uri"] = "s3://b/two"
+    job["spec"]["workers"] = 4
     server.put(kinds.TRAINING_JOBS, {"metadata": {"name": "other", "namespace": JOB[0]}, "spec": job["spec"]})
     operator = Operator(server)
     for name in (JOB[1], "other"):
