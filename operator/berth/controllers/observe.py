@@ -25,7 +25,7 @@ from berth.controllers.views import Caches, JobKey, JobView, Promise
 from berth.fleet.fleet import Fleet
 from berth.fleet.records import Claim, gang_key
 from berth.training.records import Placement
-from berth.training.request import RequestProblem, gang_request, names_cpu
+from berth.training.request import RequestProblem, asked_conditions, gang_request, names_cpu
 from berth.training.sizing import worker_amounts, worker_cpu
 from berth.training.state import ACTIVE, JobState, NodeState, Phase, Worker
 from berth.values import CPU, Resources, Toleration
@@ -247,7 +247,7 @@ class Observer:
         raw = view.object.status
         view.persisted = msgspec.json.decode(raw) if raw else {}
         try:
-            view.state = restore(view.persisted)
+            view.state = restore(view.persisted, asked_conditions(view.spec) if view.spec is not None else ())
         except (KeyError, TypeError, ValueError) as problem:
             _LOG.error("%s: its status cannot be read, so it is looked at as new: %s", view.name, problem)
             view.state = JobState()
