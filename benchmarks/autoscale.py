@@ -81,7 +81,8 @@ def _cut(trace: Trace) -> Trace:
 def _measure(traces: Sequence[Trace], full: bool) -> Iterator[Measured]:
     # The longest first, so that no core ends with one of them alone.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # inherited: one process per core is enough
-    workers = min(len(os.sched_getaffinity(0)), len(traces))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = min(cores, len(traces))
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         order = sorted(traces, key=lambda trace: -len(trace.load))
         for done, future in enumerate(as_completed([pool.submit(measure, each, full=full) for each in order]), start=1):
