@@ -15,7 +15,7 @@ UV := build/lock/bin/uv
 UV_VERSION := 0.13.9
 COMPILE = $(UV) pip compile --quiet --no-header --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-emit-index-url $(if $(UPGRADE),--upgrade)
-BENCHES := placement waiting gang idle replay autoscale
+BENCHES := placement waiting gang idle replay autoscale mix
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -68,7 +68,7 @@ fresh: $(READY) # Fails when something generated is not what `make crds` would w
 controlplane: $(READY) ## Fetch or build the binaries of the control plane (once; up to 25 minutes)
 	$(PY) -c 'from berth.devcluster.binaries import Binaries; Binaries.ensure(print)'
 
-bench: $(addprefix bench-,$(BENCHES)) ## Every benchmark, or bench-placement, -waiting, -gang, -idle, -replay, -autoscale (SCALE=small: a smoke run)
+bench: $(addprefix bench-,$(BENCHES)) ## Every benchmark, or bench-placement, -waiting, -gang, -idle, -replay, -autoscale, -mix (SCALE=small: a smoke run)
 
 $(addprefix bench-,$(BENCHES)): bench-%: $(READY)
 	@$(PY) -m benchmarks.$* $(BENCH_ARGS)

@@ -17,7 +17,8 @@ In continuous batching every request passes O steps, so that each step carries B
 flight are then a processor-sharing queue with rates μ(n), whose stationary law depends on the distribution of lengths
 only through its mean (Cohen 1979, "The multiple phase service network with generalized processor sharing"):
 ``π(n) ∝ Π λ/μ(k)``, with μ constant beyond what memory holds. An arrival sees that law (PASTA); the times at the
-percentile p are those at the p-quantile of n, and the capacity is the largest λ that keeps them.
+percentile p are those at the p-quantile of n, and the capacity is the largest λ that keeps them. Prompts take a step
+each and so queue among themselves: with ρ = λ × such a step, j or more are found waiting with probability ρ^(j+1).
 
 Fractions and constants: :class:`berth.catalogue.serving.Sizing`, with their sources in the catalogue.
 """
@@ -25,6 +26,7 @@ Fractions and constants: :class:`berth.catalogue.serving.Sizing`, with their sou
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf
 from typing import Final, Literal
 
@@ -36,7 +38,11 @@ from berth.catalogue.sizing import SERVING_OVERHEAD_BYTES, ServedModel
 
 Limit = Literal["Ttft", "Itl", "Latency", "Memory", "Requests", ""]
 _MOST_MEMORY_SHARE: Final = 0.95
-_HALVINGS: Final = 40
+_HALVINGS: Final = 32
+_MOST_AHEAD: Final = 24
+_ROUNDING: Final = 1e-9
+
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,10 @@ class Speed:
         """Seconds of a step with ``batch`` requests, its share of prompts included: T(B)."""
         decode = max(self.weights + batch * self.cache, batch * self.compute) + self.fixed
         return decode + batch / self.tokens_out * self.prompt
+
+    def prompting(self, batch: int) -> float:
+        """Seconds of a step with ``batch`` requests that takes in one whole prompt."""
+        return max(self.weights + batch * self.cache, batch * self.compute) + self.fixed + self.prompt
 
     def rate(self, batch: int) -> float:
         """Requests/s that ``batch`` in flight complete: μ(B)."""
@@ -190,18 +200,43 @@ def _shape(model: ServedModel, sizing: Sizing) -> Requests:
     return Requests(max(1.0, sizing.input_tokens * fit), max(1.0, sizing.output_tokens * fit))
 
 
+@lru_cache(maxsize=4_096)
 def at_promise(
     roof: Speed, held: int, promise: Promise, sizing: Sizing, *, limit: Limit = "Memory", share: float = 1.0
 ) -> Capacity:
-    """The capacity of a replica with ``roof`` that holds ``held`` requests at once, see the module."""
+    """The capacity of a replica with ``roof`` that holds ``held`` requests at once, see the module.
+
+    Remembered, for many services ask the same.
+    """
     rates = np.array([roof.rate(batch) * share for batch in range(1, held + 1)])
-    deepest, bound = _deepest(roof, held, rates, promise, limit)
-    if not deepest:
-        times = _times(roof, max(held, 1), np.array([roof.rate(1) * share]), 1)
-        return Capacity(held, 0, 0.0, 0.0, 0.0, 0.0, *times, bound)
-    arrivals = _arrivals(rates, deepest, promise.percentile / 100, sizing) if promise.timed else (
-        sizing.backlog_utilisation * float(rates.max()))  # fmt: skip
-    mean, quantile = _in_flight(rates, arrivals, promise.percentile / 100)
+    if not held:
+        return _nothing(roof, limit)
+    if not promise.timed:
+        return _found(roof, rates, sizing.backlog_utilisation * float(rates.max()), promise, limit)
+    best, bound = 0.0, limit
+    for ahead in range(_MOST_AHEAD):
+        deepest, stop = _deepest(roof, rates, promise, ahead, limit)
+        if not deepest:
+            bound = bound if ahead else stop
+            break
+        most = _prompts(promise, ahead) / roof.prompting(1)
+        arrivals = _arrivals(rates, deepest, promise.percentile / 100, min(most, _highest(rates, sizing)))
+        if arrivals > best:
+            best, bound = arrivals, stop
+    return _found(roof, rates, best, promise, bound) if best else _nothing(roof, bound)
+
+
+def _nothing(roof: Speed, bound: Limit) -> Capacity:
+    first, step = roof.prompting(1), roof.step(1)
+    return Capacity(0, 0, 0.0, 0.0, 0.0, 0.0, first, step, first + (roof.tokens_out - 1) * step, bound)
+
+
+def _found(roof: Speed, rates: Floats, arrivals: float, promise: Promise, bound: Limit) -> Capacity:
+    held, share = len(rates), promise.percentile / 100
+    mean, quantile = _in_flight(rates, arrivals, share)
+    busy = arrivals * roof.prompting(1) * (1 - _ROUNDING)
+    ahead = next((number for number in range(_MOST_AHEAD) if busy <= _prompts(promise, number)), _MOST_AHEAD)
+    first, step, last = _times(roof, rates, quantile, ahead)
     return Capacity(
         concurrency=held,
         batch=min(quantile, held),
@@ -209,32 +244,43 @@ def at_promise(
         tokens_per_second=arrivals * roof.tokens_out,
         in_flight=mean,
         utilisation=arrivals / float(rates.max()),
-        **dict(zip(("ttft", "itl", "latency"), _times(roof, held, rates, quantile), strict=True)),
+        ttft=first,
+        itl=step,
+        latency=last,
         bound_by=bound,
     )
 
 
-def _times(roof: Speed, held: int, rates: np.ndarray, flying: int) -> tuple[float, float, float]:
-    """Seconds to the first token, between tokens and to the last for the last of ``flying`` requests."""
-    batch = min(flying, held)
+def _prompts(promise: Promise, ahead: int) -> float:
+    """The utilisation by prompts at which at most ``ahead`` are found waiting, ρ^(ahead+1) = 1 − percentile."""
+    return float((1 - promise.percentile / 100) ** (1 / (ahead + 1)))
+
+
+def _highest(rates: Floats, sizing: Sizing) -> float:
+    return float(rates.max()) * sizing.backlog_utilisation
+
+
+def _times(roof: Speed, rates: Floats, flying: int, ahead: int) -> tuple[float, float, float]:
+    """Seconds to the first token, between tokens and to the last for the last of ``flying`` requests.
+
+    ``ahead``: prompts found waiting for their step.
+    """
+    batch = min(flying, len(rates))
     step = roof.step(batch)
     waiting = (flying - batch) / float(rates[-1]) if flying > batch else 0.0
-    first = waiting + roof.prompt + step
+    first = waiting + (1 + ahead) * roof.prompting(batch)
     return first, step, first + (roof.tokens_out - 1) * step
 
 
-def _deepest(roof: Speed, held: int, rates: np.ndarray, promise: Promise, limit: Limit) -> tuple[int, Limit]:
+def _deepest(roof: Speed, rates: Floats, promise: Promise, ahead: int, limit: Limit) -> tuple[int, Limit]:
     """The most requests in flight of which the last still keeps the promise, and what stops one more."""
-    if not held:
-        return 0, limit
-    if not promise.timed:
-        return held, limit
+    held = len(rates)
     wanted: tuple[tuple[Limit, float], ...] = (
         ("Ttft", promise.ttft), ("Itl", promise.itl), ("Latency", promise.latency),
     )  # fmt: skip
 
     def missed(flying: int) -> Limit | None:
-        times = _times(roof, held, rates, flying)
+        times = _times(roof, rates, flying, ahead)
         return next((name for (name, bound), time in zip(wanted, times, strict=True) if time > bound), None)
 
     low, high = 0, 1
@@ -249,9 +295,9 @@ def _deepest(roof: Speed, held: int, rates: np.ndarray, promise: Promise, limit:
     return low, (limit if stop is None or low >= held else stop)
 
 
-def _arrivals(rates: np.ndarray, deepest: int, share: float, sizing: Sizing) -> float:
-    """The largest arrivals/s at which at most ``deepest`` are in flight for ``share`` of the time."""
-    low, high = 0.0, float(rates.max()) * sizing.backlog_utilisation
+def _arrivals(rates: Floats, deepest: int, share: float, most: float) -> float:
+    """The largest arrivals/s up to ``most`` at which at most ``deepest`` are in flight for ``share`` of the time."""
+    low, high = 0.0, most
     if _below(rates, high, deepest) >= share:
         return high
     for _ in range(_HALVINGS):
@@ -260,13 +306,13 @@ def _arrivals(rates: np.ndarray, deepest: int, share: float, sizing: Sizing) -> 
     return low
 
 
-def _weights(rates: np.ndarray, arrivals: float) -> tuple[np.ndarray, float]:
+def _weights(rates: Floats, arrivals: float) -> tuple[Floats, float]:
     """π(0..held) up to a factor, and the ratio by which it falls beyond."""
     logs = np.concatenate(([0.0], np.cumsum(np.log(arrivals) - np.log(rates))))
     return np.exp(logs - logs.max()), arrivals / float(rates[-1])
 
 
-def _below(rates: np.ndarray, arrivals: float, deepest: int) -> float:
+def _below(rates: Floats, arrivals: float, deepest: int) -> float:
     """P(in flight ≤ ``deepest``) at ``arrivals``; 0 where the queue has no stationary law."""
     if arrivals <= 0:
         return 1.0
@@ -279,7 +325,7 @@ def _below(rates: np.ndarray, arrivals: float, deepest: int) -> float:
     return float(1 - beyond * ratio ** (deepest - len(weights) + 1) / (weights.sum() + beyond))
 
 
-def _in_flight(rates: np.ndarray, arrivals: float, share: float) -> tuple[float, int]:
+def _in_flight(rates: Floats, arrivals: float, share: float) -> tuple[float, int]:
     """The mean number in flight and its quantile at ``share``, at least 1."""
     weights, ratio = _weights(rates, arrivals)
     held = len(rates)

@@ -24,7 +24,7 @@ def size(accelerator: Accelerator, request: ServiceRequest, most: int, sizing: S
     """The replica on nodes of up to ``most`` devices, or why there is none.
 
     Without a number given: the fewest devices (a power of two, as tensor parallelism splits heads evenly) that hold
-    weights and KV cache; more where only more keep the promise or hold more than a few requests.
+    weights and KV cache; more where only more keep the promise for more than a few requests at once.
     """
     model = request.model
     if model is None:
@@ -46,12 +46,18 @@ def size(accelerator: Accelerator, request: ServiceRequest, most: int, sizing: S
     if fewest > most:
         return _too_few(fewest, most, model.weights)
     least = int(sizing.least_requests)
-    first = _judged(accelerator, request, model, fewest, sizing, least)
-    devices, answer = fewest, first
-    while isinstance(answer, str) and 2 * devices <= most:
+    first = best = _judged(accelerator, request, model, fewest, sizing, least)
+    devices = fewest
+    while not _enough(best, least) and 2 * devices <= most:
         devices *= 2
         answer = _judged(accelerator, request, model, devices, sizing, least)
-    return first if isinstance(answer, str) else answer
+        if isinstance(best, str) or _enough(answer, least):
+            best = answer
+    return first if isinstance(best, str) else best
+
+
+def _enough(answer: Sized | str, least: int) -> bool:
+    return not isinstance(answer, str) and (answer.capacity is None or answer.capacity.batch >= least)
 
 
 def _judged(
