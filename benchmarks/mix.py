@@ -78,7 +78,7 @@ def main() -> int:
     except ConfigProblem as problem:
         print(f"bench-mix: {problem}", file=sys.stderr)
         return 2
-    traces = traces[: 1 if small else MOST_TRACES]
+    traces = traces[:: -(-len(traces) // (1 if small else MOST_TRACES))]
     catalogue = load()
     progress(f"{len(traces)} days from {source}")
     rows = [
