@@ -1,8 +1,8 @@
 """Exact search of a small integer program: branch and bound on its linear relaxation.
 
 A mix has few columns and rows but counts of up to thousands, so what the search costs must not grow with counts. Each
-node narrows the counts of some columns; its relaxation bounds every mix within. Nodes are opened in the order of their
-bounds, so that the first whose relaxation is whole is the cheapest of all.
+node narrows the counts of some columns, or the sum of some; its relaxation bounds every mix within. Nodes are opened in
+the order of their bounds, so that the first whose relaxation is whole is the cheapest of all.
 
 The relaxation is solved through its dual, ``max b·y − Σ u_j z_j`` with ``y·a_j − z_j ≤ c_j`` over the cost pieces j of
 length u_j: no slope is negative, so the origin is feasible and there is no first phase, and since narrowing counts
@@ -44,8 +44,7 @@ def enumerate_mix(program: Program, most_nodes: int = MOST_NODES) -> Solution | 
         GaveUp: not decided within ``most_nodes``.
     """
     relaxation = _Relaxation(program)
-    lows, highs = ([getattr(column, end) for column in program.columns] for end in ("low", "high"))
-    root = relaxation.root(lows, highs)
+    root = relaxation.root()
     if root is None:
         return None
     best = _repaired(program, root.filled)
@@ -55,7 +54,7 @@ def enumerate_mix(program: Program, most_nodes: int = MOST_NODES) -> Solution | 
         bound, _, node = heapq.heappop(heap)
         if not _better(bound, upper):
             break
-        split = _loosest(node.filled)
+        split = relaxation.loosest(node.filled)
         if split is None:
             whole = _whole(program, node.filled)
             if whole is None:  # rounding in the table; the other solver decides
@@ -79,7 +78,10 @@ def _better(bound: float, upper: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """Counts narrowed to ``lows`` … ``highs``, the relaxation's value and counts there, and its final table."""
+    """Sums and counts narrowed to ``lows`` … ``highs``, the relaxation's value and counts there, its final table.
+
+    Positions are those of the groups, then those of the columns.
+    """
 
     bound: float
     filled: list[float]
@@ -107,21 +109,44 @@ class _Relaxation:
                 slopes.append(slope)
                 start += length
         self.starts, self.ends, self.slopes = np.array(starts, float), np.array(ends, float), np.array(slopes)
-        self.rows = np.array([row.coefficients for row in program.rows], float).reshape(len(program.rows), -1)
+        self.groups = [list(group) for group in program.groups]
+        self.sums = np.zeros((len(self.groups), len(program.columns)))
+        for position, group in enumerate(self.groups):
+            self.sums[position, group] = 1.0
+        rows = np.array([row.coefficients for row in program.rows], float).reshape(len(program.rows), -1)
+        self.rows = np.vstack([rows.reshape(len(rows), len(program.columns)), self.sums, -self.sums])
         self.least = np.array([row.least for row in program.rows], float)
-        self.prices, self.parts = len(self.least), len(slopes)
+        self.prices, self.parts = len(self.rows), len(slopes)
 
-    def root(self, lows: list[int], highs: list[int]) -> _Node | None:
+    def root(self) -> _Node | None:
         """The relaxation of the whole program, ``None`` where it has no solution."""
         eye = np.eye(self.parts)
         table = np.hstack([self.rows.T[self.owner], -eye, eye, self.slopes[:, None]])
+        columns = self.program.columns
+        lows, highs = [column.low for column in columns], [column.high for column in columns]
+        lows = [*(sum(lows[i] for i in group) for group in self.groups), *lows]
+        highs = [*(sum(highs[i] for i in group) for group in self.groups), *highs]
         return self._solve(table, list(range(self.prices + self.parts, self.prices + 2 * self.parts)), lows, highs)
 
-    def children(self, node: _Node, column: int) -> list[_Node]:
-        """The two nodes in which the count of ``column`` is at most, and at least, the whole number next to it."""
-        at = node.filled[column]
+    def amount(self, filled: list[float], position: int) -> float:
+        """The sum of a group or the count of a column."""
+        count = len(self.groups)
+        return sum(filled[i] for i in self.groups[position]) if position < count else filled[position - count]
+
+    def loosest(self, filled: list[float]) -> int | None:
+        """The first group whose sum is not whole, else the column whose count is the least so; ``None`` for none."""
+        count = len(self.groups)
+        for position in range(count):
+            if _off(self.amount(filled, position)) > _WHOLE:
+                return position
+        worst = max(range(len(filled)), key=lambda i: _off(filled[i]), default=None)
+        return count + worst if worst is not None and _off(filled[worst]) > _WHOLE else None
+
+    def children(self, node: _Node, position: int) -> list[_Node]:
+        """The two nodes in which the amount at ``position`` is at most, and at least, the whole number next to it."""
+        at = self.amount(node.filled, position)
         below, above = list(node.highs), list(node.lows)
-        below[column], above[column] = floor(at), ceil(at)
+        below[position], above[position] = floor(at), ceil(at)
         found = (
             self._solve(node.table.copy(), list(node.basis), node.lows, below),
             self._solve(node.table.copy(), list(node.basis), above, node.highs),
@@ -129,19 +154,22 @@ class _Relaxation:
         return [child for child in found if child is not None]
 
     def _solve(self, table: Floats, basis: list[int], lows: list[int], highs: list[int]) -> _Node | None:
+        count = len(self.groups)
         low, high = np.array(lows, float), np.array(highs, float)
+        least = np.concatenate((self.least, low[:count], -high[:count]))
+        low, high = low[count:], high[count:]
         lengths = np.minimum(self.ends, high[self.owner]) - np.maximum(self.starts, low[self.owner])
         worth = np.zeros(table.shape[1] - 1)
-        worth[: self.prices] = self.least - self.rows @ low
+        worth[: self.prices] = least - self.rows @ low
         worth[self.prices : self.prices + self.parts] = -np.maximum(lengths, 0.0)
         reduced = worth[basis] @ table
         reduced[:-1] -= worth
         if not _pivot(table, reduced, basis):
             return None
-        filled = list(map(float, lows))
+        filled = low.tolist()
         for owner, amount in zip(self.owner, reduced[self.prices + self.parts : -1].tolist(), strict=True):
             filled[owner] += amount
-        base = sum(column.cost(count) for column, count in zip(self.program.columns, lows, strict=True))
+        base = sum(column.cost(count) for column, count in zip(self.program.columns, lows[count:], strict=True))
         return _Node(base + float(reduced[-1]), filled, lows, highs, table, basis)
 
 
@@ -167,11 +195,9 @@ def _pivot(table: Floats, reduced: Floats, basis: list[int]) -> bool:
     return True
 
 
-def _loosest(filled: list[float]) -> int | None:
-    """The column whose count is the furthest from whole, ``None`` where all are."""
-    off = [abs(count - round(count)) for count in filled]
-    worst = max(range(len(off)), key=off.__getitem__, default=None)
-    return worst if worst is not None and off[worst] > _WHOLE else None
+def _off(amount: float) -> float:
+    """How far from whole."""
+    return abs(amount - round(amount))
 
 
 def _whole(program: Program, filled: list[float]) -> Solution | None:

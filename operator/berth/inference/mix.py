@@ -90,6 +90,7 @@ class _Model:
         ]
         self.caps = [offer.variant.capacity for offer in self.offers]
         self.columns = self._columns()
+        self.groups = self._groups()
 
     def _allowed(self, offer: Offer) -> bool:
         if self.bounds.keep.get(offer.variant.name, 0):
@@ -126,6 +127,16 @@ class _Model:
                                    name=offer.variant.name))  # fmt: skip
         return tuple(columns)
 
+    def _groups(self) -> tuple[tuple[int, ...], ...]:
+        """All columns, those of each accelerator, and each accelerator's on spot; the same group once."""
+        everything = range(len(self.offers))
+        found: dict[tuple[int, ...], None] = {tuple(everything): None}
+        for spot_only in (False, True):
+            for name in sorted({offer.variant.accelerator for offer in self.offers}):
+                alike = [i for i in everything if self.offers[i].variant.accelerator == name]
+                found[tuple(i for i in alike if not spot_only or self.offers[i].variant.spot)] = None
+        return tuple(group for group in found if len(group) > 1)
+
     def _price(self, offer: Offer) -> float:
         return offer.variant.usd_per_hour * offer.preference
 
@@ -157,7 +168,9 @@ class _Model:
             if bounds.max_zone_loss < 1:
                 coefficients = tuple(bounds.max_zone_loss * cap - gone for cap, gone in zip(caps, lost, strict=True))
                 rows.append(Row(ZONE_LOSS, coefficients, 0.0))
-            rows.append(Row(SURVIVE, tuple(cap - gone for cap, gone in zip(caps, lost, strict=True)), bounds.survive))
+            if bounds.survive_zones is None or zone in bounds.survive_zones:
+                left = tuple(cap - gone for cap, gone in zip(caps, lost, strict=True))
+                rows.append(Row(SURVIVE, left, bounds.survive))
         if not any(spot):
             rows.append(Row(SURVIVE, tuple(caps), bounds.survive))
         return [row for row in rows if row.least > min(0.0, self._least_sum(row)) or row.name == MOST]
@@ -183,7 +196,7 @@ class _Model:
         return CAPACITY if self._least < min(self.bounds.min_replicas, self.most) else ""
 
     def _answer(self, rows: Sequence[Row], columns: tuple[Column, ...] | None = None) -> Solution | None:
-        program = Program(columns or self.columns, tuple(rows))
+        program = Program(columns or self.columns, tuple(rows), self.groups)
         best: Solution | None = None
         bound = 0.0
         if len(program.columns) <= ENUMERATED:

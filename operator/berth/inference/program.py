@@ -55,10 +55,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Minimise the sum of the columns' costs within the rows."""
+    """Minimise the sum of the columns' costs within the rows.
+
+    ``groups`` are columns that do alike, such as one accelerator's in several zones: a search decides their sum before
+    it decides among them.
+    """
 
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+    groups: tuple[tuple[int, ...], ...] = ()
 
     def cost(self, counts: Sequence[int]) -> float:
         """Of ``counts``, in the order of the columns."""
