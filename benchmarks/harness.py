@@ -103,8 +103,10 @@ class Bench:
         *,
         features: Features | None = None,
         lease_seconds: int = 0,
+        operator_args: Sequence[str] = (),
     ) -> None:
         self._name, self._fleet, self._lease_seconds = name, fleet, lease_seconds
+        self._operator_args = operator_args
         self._features = features or Features(qps=500, burst=1000)
         self._stack = ExitStack()
 
@@ -148,7 +150,7 @@ class Bench:
         stack.callback(self.watcher.stop)
         self.watcher.start()
         progress("starting the operator")
-        self.operator = stack.enter_context(run_operator(self.cluster))
+        self.operator = stack.enter_context(run_operator(self.cluster, args=self._operator_args))
 
     def pids(self) -> dict[str, int]:
         """Process ids by component, the operator among them."""
@@ -197,10 +199,12 @@ class Bench:
 
     def promises(self) -> dict[str, Any]:
         """What the invariants found, for the result."""
-        for violation in self.watcher.violations:
+        found = [str(violation) for violation in self.watcher.violations]
+        found += [f"Unseen: {path}: was never listed" for path in self.watcher.unseen]
+        for violation in found:
             progress(f"BROKEN PROMISE {violation}")
         return {
-            "violations": [str(violation) for violation in self.watcher.violations],
+            "violations": found,
             "longest_partial_s": round(self.watcher.longest_partial, 2),
             "unjudged": self.watcher.unjudged,
         }

@@ -57,10 +57,10 @@ def settle(bench: Bench) -> None:
     land(bench)
 
 
-def land(bench: Bench) -> None:
+def land(bench: Bench, settle_seconds: float = SETTLE_SECONDS, land_seconds: float = LAND_SECONDS) -> None:
     """Wait until the operator has written nothing but its lease for a while: events of the start are held and paced."""
     began = last = time.monotonic()
-    while time.monotonic() - last < SETTLE_SECONDS and time.monotonic() - began < LAND_SECONDS:
+    while time.monotonic() - last < settle_seconds and time.monotonic() - began < land_seconds:
         time.sleep(1)
         if any(write.resource != "leases" for write in bench.audit.counts()):
             last = time.monotonic()

@@ -1,0 +1,144 @@
+"""What a thousand InferenceServices cost the operator: CPU, time per decision, and writes when nothing changes.
+
+Every service has its own demand, read every 15 s; it is steady, so that once all replicas are there nothing has to be
+written. ``cpu_share`` is the operator's CPU over three such minutes, decisions, forecasts and queries included.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks import harness, manifests
+from benchmarks.harness import SMALL, Bench, emit, progress
+from benchmarks.idle import land
+from benchmarks.metrics_server import MetricsServer
+from berth.devcluster.fleets import SimulatedFleet
+
+SERVICES, NODES, QUIET_SECONDS = (20, 20, 45.0) if SMALL else (1000, 300, 180.0)
+COLLECTION = f"/apis/berth.dev/v1alpha1/namespaces/{manifests.NAMESPACE}/inferenceservices"
+PRODUCT = "NVIDIA-L4"
+SETTLE_SECONDS, LAND_SECONDS = 75.0, 240.0
+"""Moving figures of one service are written at most once a minute."""
+
+
+def service(number: int) -> manifests.Json:
+    """One of them: 7B parameters, one to four replicas."""
+    return {
+        "apiVersion": "berth.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": f"s{number}", "namespace": manifests.NAMESPACE},
+        "spec": {
+            "model": {
+                "parameters": "7B",
+                "bitsPerParameter": 8,
+                "contextTokens": 4096,
+                "kvBytesPerToken": 65536,
+                "uri": f"hf://bench/model-{number}",
+            },
+            "runtime": {"engine": "vLLM"},
+            "accelerators": {"types": ["L4"]},
+            "slo": {"percentile": 99, "ttft": "1s", "itl": "100ms"},
+            "scaling": {
+                "minReplicas": 1,
+                "maxReplicas": 4,
+                "demand": {"signals": [{"name": "load", "source": "Prometheus", "preset": "vLLM", "perReplica": "8"}]},
+            },
+        },
+    }
+
+
+def demand(bench: Bench, name: str) -> Mapping[tuple[str, str], float]:
+    """A steady load for every pod: its service's share, so that the total does not depend on the replicas."""
+    if name not in ("vllm:num_requests_running", "vllm:num_requests_waiting"):
+        return {}
+    by_service: dict[str, list[str]] = {}
+    for pod in bench.recorder.pods():
+        if pod.running is not None and pod.deleted is None:
+            by_service.setdefault(pod.name.partition("-")[0], []).append(pod.name)
+    loads: dict[tuple[str, str], float] = {}
+    for key, pods in by_service.items():
+        total = 2.0 + int(key[1:]) % 10 if name.endswith("running") else 0.0
+        loads |= {(manifests.NAMESPACE, pod): total / len(pods) for pod in pods}
+    return loads
+
+
+def decision_quantile(text: str, share: float, before: Mapping[float, float]) -> float | None:
+    """Seconds within which ``share`` of the decisions since ``before`` were made, from the operator's histogram."""
+    counts = {bound: count - before.get(bound, 0.0) for bound, count in buckets(text).items()}
+    bounds = sorted(counts)
+    if not bounds or counts[bounds[-1]] <= 0:
+        return None
+    rank, start, below = share * counts[bounds[-1]], 0.0, 0.0
+    for bound in bounds:
+        if counts[bound] >= rank:
+            return start + (bound - start) * (rank - below) / max(counts[bound] - below, 1e-9)
+        start, below = bound, counts[bound]
+    return None
+
+
+def buckets(text: str) -> dict[float, float]:
+    """The cumulative histogram of decision times by upper bound."""
+    found = re.findall(r'berth_service_decision_seconds_bucket\{le="([^"]+)"\} (\S+)', text)
+    return {float(bound): float(count) for bound, count in found}
+
+
+def main() -> None:
+    """Measure, and print the result."""
+    fleet = SimulatedFleet(f"{NODES} L4 hosts", manifests.fleet(NODES, product=PRODUCT).nodes)
+    holder: list[Bench] = []
+    with (
+        MetricsServer(lambda name: demand(holder[0], name) if holder else {}) as server,
+        Bench("bench-services", fleet, operator_args=[f"--prometheus-url={server.url}"]) as bench,
+    ):
+        holder.append(bench)
+        harness.each(lambda number: bench.api.post(COLLECTION, service(number)), range(SERVICES))
+        progress(f"{SERVICES} services submitted")
+        bench.until(f"{SERVICES} services Ready", lambda: ready(bench) >= SERVICES, 420, step=2.0)
+        progress("all Ready; letting the last writes land")
+        land(bench, SETTLE_SECONDS, LAND_SECONDS)
+        found = quiet(bench)
+        promises = bench.promises()
+    emit({**found, "services": SERVICES, "promises": promises})
+    sys.exit(bool(promises["violations"]))
+
+
+def quiet(bench: Bench) -> dict[str, Any]:
+    """Minutes in which demand does not change."""
+    before = buckets(metrics(bench))
+    bench.audit.read()
+    with bench.meter() as meter:
+        deadline = time.monotonic() + QUIET_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            progress(f"steady for {left:.0f} s more")
+            time.sleep(min(30.0, left))
+    written = [write for write, _ in bench.audit.read() if write.resource != "leases" and not write.dry_run]
+    p99 = decision_quantile(metrics(bench), 0.99, before)
+    return {
+        "cpu_share": round(meter.cpu["operator"] / meter.seconds, 4),
+        "decision_p99_ms": None if p99 is None else round(p99 * 1000, 3),
+        "idle_writes": len(written),
+        "written": sorted({str(write) for write in written}),
+        "pods": sum(pod.running is not None for pod in bench.recorder.pods()),
+        "foreign_cores": meter.foreign_cores,
+    }
+
+
+def ready(bench: Bench) -> int:
+    """Services that are Ready."""
+    items = bench.api.list(COLLECTION, resourceVersion="0")
+    return sum((item.get("status") or {}).get("phase") == "Ready" for item in items)
+
+
+def metrics(bench: Bench) -> str:
+    """The operator's own metrics page."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{bench.operator.health_port}/metrics", timeout=10) as page:
+        return str(page.read().decode())
+
+
+if __name__ == "__main__":
+    main()
