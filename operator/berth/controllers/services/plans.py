@@ -9,6 +9,7 @@ import numpy as np
 
 from berth import values
 from berth.api.inferenceservice_parts import Rollout
+from berth.catalogue.matching import CapacityLabel
 from berth.catalogue.records import Catalogue
 from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
@@ -17,12 +18,14 @@ from berth.inference.records import Variant
 from berth.inference.room import Tolerations
 from berth.render.service.deployment import deployment_template
 from berth.render.service.plan import DeploymentPlan, ServicePlan
-from berth.values import Requirement, Requirements, Resources, Toleration, parse_resources
+from berth.values import CapacityType, Requirement, Requirements, Resources, Toleration, parse_resources
 
 CPU_STEPS: Final = (16_000, 8_000, 4_000, 2_000, 1_000)
 """Millicores per device where the template names none: the most that every node of the pool can give to each."""
 CPU_SHARE: Final = 0.9
 """Of a node's CPU; the rest is left to daemons."""
+ANY_VALUE: Final = "*"
+"""In the catalogue's labels of capacity types: the label alone says it, whatever its value."""
 
 
 def service_plan(view: ServiceView, catalogue: Catalogue) -> ServicePlan:
@@ -76,27 +79,45 @@ def _product_requirements(pool: Pool, fleet: Fleet) -> list[Requirement]:
             found.append(Requirement(match.key, "In", tuple(seen)))
             break
     for other in fleet.pools.values():
-        selector = other.spec.selector
-        if not other.spec.discovered and len(selector) == 1 and selector[0].operator == "In":
+        selector, same = other.spec.selector, other.spec.accelerator == pool.spec.accelerator
+        if same and not other.spec.discovered and len(selector) == 1 and selector[0].operator == "In":
             found.append(Requirement(selector[0].key, "NotIn", selector[0].values))
     return found
 
 
 def _capacity_requirements(pool: Pool, variant: Variant, catalogue: Catalogue) -> list[Requirement]:
-    """Nothing where all of the pool is paid for alike; else by the labels that its nodes carry."""
-    if pool.spec.capacity_type is not None:
+    """What tells the nodes of the variant's capacity type.
+
+    Nothing where a stated pool is all of one. A discovered pool's product alone selects the nodes of its sisters too,
+    those that are paid for in another way. The values are the catalogue's, so that nodes that come change no template.
+    """
+    if pool.spec.capacity_type is not None and not pool.spec.discovered:
         return []
-    mine: list[Requirement] = []
-    others: list[Requirement] = []
-    for entry in catalogue.labels.capacity_type_labels:
-        if pool.spec.capacity_label not in (None, entry.label):
-            continue
-        seen = {value: entry.read(value) for value in sorted({labels.get(entry.label, "") for labels in pool.labels})}
-        own = tuple(value for value, kind in seen.items() if value and kind == variant.capacity_type)
-        foreign = tuple(value for value, kind in seen.items() if value and kind not in (None, variant.capacity_type))
-        mine += [Requirement(entry.label, "In", own)] if own else []
-        others += [Requirement(entry.label, "NotIn", foreign)] if foreign else []
-    return others if variant.capacity_type == "OnDemand" else mine[:1]
+    entries = [
+        entry for entry in catalogue.labels.capacity_type_labels if pool.spec.capacity_label in (None, entry.label)
+    ]
+    if variant.capacity_type == "OnDemand":
+        return [found for entry in entries if (found := _other_than(entry, variant.capacity_type)) is not None]
+    for entry in entries:
+        carried = [labels[entry.label] for labels in pool.labels if entry.label in labels]
+        if any(entry.read(value) == variant.capacity_type for value in carried):
+            return [_same_as(entry, variant.capacity_type)]
+    return []
+
+
+def _same_as(entry: CapacityLabel, kind: CapacityType) -> Requirement:
+    values_of = tuple(value for value, means in entry.values.items() if means == kind)
+    return Requirement(entry.label, "Exists") if ANY_VALUE in values_of else Requirement(entry.label, "In", values_of)
+
+
+def _other_than(entry: CapacityLabel, kind: CapacityType) -> Requirement | None:
+    """What nodes of another capacity type do not meet, and those without the label do."""
+    foreign = tuple(value for value, means in entry.values.items() if means != kind)
+    if not foreign:
+        return None
+    if ANY_VALUE in foreign:
+        return Requirement(entry.label, "DoesNotExist")
+    return Requirement(entry.label, "NotIn", foreign)
 
 
 def spot_tolerations(variant: Variant, catalogue: Catalogue) -> Tolerations:
