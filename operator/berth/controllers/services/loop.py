@@ -77,7 +77,13 @@ class ServiceLoop:
             self.observer, market, demand, Reservations(fleet, rooms), facts, metrics,
             priority=lambda view: _priority(view, priority), carry_out=self._carry_out, wall=wall,
         )  # fmt: skip
-        writer = ServiceWriter(client, self.observer, TokenBucket(MOVING_PER_SECOND, MOVING_BURST, clock), wall=wall)
+        writer = ServiceWriter(
+            client,
+            self.observer,
+            TokenBucket(MOVING_PER_SECOND, MOVING_BURST, clock),
+            again=self._look_again,
+            wall=wall,
+        )
         children, exposure = ServiceChildren(client, self.observer, fleet), Exposure(client)
         self.services = Services(
             client, self.observer, self.planner, market, rooms, demand,
@@ -100,6 +106,9 @@ class ServiceLoop:
 
     def _carry_out(self, key: ServiceKey) -> None:
         self.queue.add(key)
+
+    def _look_again(self, key: ServiceKey, seconds: float) -> None:
+        self.queue.add_after(key, seconds)
 
     def _gone(self, view: ServiceView) -> None:
         self.services.forget(view)

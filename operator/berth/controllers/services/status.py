@@ -232,9 +232,14 @@ def transition(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     return _outline(before) != _outline(after)
 
 
+def counted(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether there are, or are ready, other numbers of replicas."""
+    return any(before.get(name) != after.get(name) for name in ("replicas", "readyReplicas"))
+
+
 def moved(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Whether some moving figure is another one by more than a tenth."""
-    if before.get("readyReplicas") != after.get("readyReplicas") or before.get("replicas") != after.get("replicas"):
+    if counted(before, after):
         return True
     for part in ("demand", "forecast", "coldStart", "cost"):
         old, new = before.get(part) or {}, after.get(part) or {}

@@ -15,14 +15,20 @@ from berth.cluster.client import ApiClient
 from berth.cluster.kinds import INFERENCE_SERVICES
 from berth.cluster.ratelimit import TokenBucket
 from berth.controllers.services.observe import ServiceObserver
-from berth.controllers.services.status import moved, patch, transition
-from berth.controllers.services.view import ServiceView
+from berth.controllers.services.status import counted, moved, patch, transition
+from berth.controllers.services.view import ServiceKey, ServiceView
 
 MOVING_SECONDS: Final = 60.0
+COUNT_SECONDS: Final = 5.0
+"""How many replicas there are and are ready is waited for by people and programs, so it follows sooner."""
 
 
 class ServiceWriter:
-    """Writes statuses; the answers go back into the cache. ``budget`` is shared with whatever else moves."""
+    """Writes statuses; the answers go back into the cache.
+
+    ``budget`` is shared with whatever else moves; ``again`` is called with the key and the seconds after which to look
+    again, where a write has to wait.
+    """
 
     def __init__(
         self,
@@ -30,9 +36,11 @@ class ServiceWriter:
         observer: ServiceObserver,
         budget: TokenBucket,
         *,
+        again: Callable[[ServiceKey, float], object],
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._client, self._observer, self._budget, self._wall = client, observer, budget, wall
+        self._client, self._observer, self._budget = client, observer, budget
+        self._again, self._wall = again, wall
         self._moved: dict[str, float] = {}
 
     def forget(self, uid: str) -> None:
@@ -46,7 +54,9 @@ class ServiceWriter:
             if not moved(before, status):
                 return False
             last = self._moved.setdefault(view.uid, self._wall() - (MOVING_SECONDS if not before else 0.0))
-            if self._wall() - last < MOVING_SECONDS or not self._budget.try_take():
+            gap = COUNT_SECONDS if counted(before, status) else MOVING_SECONDS
+            if self._wall() - last < gap or not self._budget.try_take():
+                self._again(view.key, max(gap - (self._wall() - last), 1.0))
                 return False
         self._moved[view.uid] = self._wall()
         body = patch(view.key[1], view.uid, dict(status))
