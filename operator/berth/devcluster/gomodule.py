@@ -14,12 +14,16 @@ from berth.devcluster.problems import BuildFailed
 KUBERNETES: Final = "1.37.2"
 ETCD: Final = "3.7.0"
 KWOK: Final = "0.8.0"
+PROMETHEUS: Final = "0.316.0"
 GO: Final = (1, 26)
 GO_WHEEL: Final = "1.27.3"
 
 ETCD_MODULE: Final = "go.etcd.io/etcd/server/v3"
 KWOK_MODULE: Final = "sigs.k8s.io/kwok"
 KUBERNETES_MODULE: Final = "k8s.io/kubernetes"
+PROMETHEUS_MODULE: Final = "github.com/prometheus/prometheus"
+PROMETHEUS_TAGS: Final = "netgo,remove_all_sd"
+"""Without the finders of targets at a score of clouds, and (no ``builtinassets``) without pages made by npm."""
 COMMANDS: Final = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 _STAGING = re.compile(r"^\s*(?:replace\s+)?(k8s\.io/[\w.-]+) => \./staging/", re.MULTILINE)
