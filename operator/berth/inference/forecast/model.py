@@ -1,62 +1,182 @@
-"""The forecaster of one service: hears work as it is measured, answers what must be ready at a horizon."""
+"""The forecaster of one service: hears work as it is measured, answers what must be ready at a horizon.
+
+Samples of one step are taken together to their mean. Once per step everything is brought up to date (a fraction of a
+millisecond); between steps the answer stands. The horizon is the measured cold start, which moves: a move by less than
+a fifth changes nothing, a larger one keeps the history and what was learned about the methods, and begins new accounts.
+"""
 
 from __future__ import annotations
 
-import json
 import math
-from collections import deque
+from typing import Final
 
-import numpy as np
-
+from berth.inference.forecast import record
+from berth.inference.forecast.history import History
+from berth.inference.forecast.margins import Margins
+from berth.inference.forecast.methods import METHODS, PERSISTENCE
+from berth.inference.forecast.promise import Level, Steering
+from berth.inference.forecast.race import MOST, Race
 from berth.inference.target import Target
 
-KEPT = 1440
+STEP_SECONDS: Final = 60.0
+TRUSTED_STEPS: Final = 120
+PROMISES_KEPT: Final = 4
+LONGEST_SPAN: Final = 60  # steps; a cold start of an hour
+_STRICTEST, _LOOSEST = 1e-5, 0.5
+_SPAN_MOVES: Final = 0.2
 
 
 class DemandModel:
-    """Persistence with the quantile of its own past errors at the horizon. Time is unix seconds, work as observed."""
+    """What demand of one service will be. Time is unix seconds, work in reference replicas, at any rate of samples.
 
-    def __init__(self, step_seconds: float = 60.0) -> None:
-        self._step = step_seconds
-        self._series: deque[tuple[float, float]] = deque(maxlen=KEPT)
+    ``lowest`` and ``highest`` replicas bound what the back-test may ask for, as they bound the service.
+    """
+
+    def __init__(self, step_seconds: float = STEP_SECONDS, *, lowest: float = 1.0, highest: float = MOST) -> None:
+        self.step_seconds = step_seconds
+        self.lowest, self.highest = lowest, highest
+        self.history = History(step_seconds)
+        self.level = Level()
+        self.margins: Margins | None = None
+        self.race: Race | None = None
+        self.steering: dict[float, Steering] = {}
+        self._open: int | None = None  # the step whose samples are still coming
+        self._sum, self._samples = 0.0, 0
 
     def observe(self, at: float, work: float | None) -> None:
-        """``work`` at ``at``; None where it is not known. A step's largest value stands for the step."""
-        if work is None or not math.isfinite(work):
+        """``work`` at ``at``; None, not finite or negative: not known. What comes late, for a step gone by, is lost."""
+        number = int(at // self.step_seconds)
+        if self._open is not None and number > self._open:
+            self._close()
+        if work is None or not math.isfinite(work) or work < 0:
             return
-        slot = at // self._step * self._step
-        if self._series and self._series[-1][0] >= slot:
-            last = self._series.pop()
-            self._series.append((last[0], max(last[1], work)))
-        else:
-            self._series.append((slot, work))
+        if self._open is None and self.history.count and number <= self.history.last:
+            return
+        if self._open is None:
+            self._open, self._sum, self._samples = number, 0.0, 0
+        elif number < self._open:
+            return
+        self._sum += work
+        self._samples += 1
 
     def target(self, now: float, horizon_seconds: float, promise: float) -> Target:
-        """What must be ready ``horizon_seconds`` from ``now`` so that at most ``promise`` of the work is late."""
-        if not self._series:
-            return Target(None)
-        values = np.array([work for _, work in self._series])
-        last = float(values[-1])
-        steps = max(1, round(horizon_seconds / self._step))
-        share = 1 - promise
-        if len(values) <= 2 * steps:
-            return Target(last, last, share, "Persistence")
-        ahead = np.array([values[i + 1 : i + 1 + steps].max() for i in range(len(values) - steps)])
-        errors = ahead - values[: len(ahead)]
-        work = max(last, last + float(np.quantile(errors, share)))
-        scale = float(values[steps:].sum()) or 1.0
-        wape = float(np.abs(values[steps:] - values[:-steps]).sum()) / scale
-        return Target(work, last, share, "Persistence", wape, wape, share, len(values) >= 120)
+        """What must be ready ``horizon_seconds`` from ``now`` so that at most ``promise`` of the work is late.
+
+        Before the first step has ended, what was seen of it stands for everything.
+        """
+        if self._open is not None and int(now // self.step_seconds) > self._open:
+            self._close()
+        if not self.history.count:
+            if not self._samples:
+                return Target(None)
+            seen = self._sum / self._samples
+            return Target(seen, seen, 1 - promise, METHODS[PERSISTENCE].name)
+        self._aim(max(1, math.ceil(horizon_seconds / self.step_seconds - 1e-9)) + 1)
+        return self._answer(self._steered(min(max(promise, _STRICTEST), _LOOSEST)), promise)
+
+    @property
+    def span(self) -> int:
+        """Steps from a decision to the end of the cold start that is planned with; 0 before anybody asked."""
+        return self.margins.span if self.margins is not None else 0
+
+    def _close(self) -> None:
+        """The open step is over: learn from it, and decide anew."""
+        assert self._open is not None
+        number, value = self._open, self._sum / self._samples
+        self._open, self._samples = None, 0
+        missed = number - self.history.last - 1 if self.history.count else 0
+        accounts = list(self.steering.values())
+        if self.race is not None:
+            if missed:
+                self.race.rest()
+            self.race.judge(value)
+            for account in accounts:
+                if missed:
+                    account.rest()
+                account.judge(value)
+        self.history.add(number, value)
+        self.level.add(value)
+        if self.race is None or self.margins is None:
+            return
+        foreseen, units = self.margins.add(self.history, missed)
+        self.race.ask(foreseen, units, self.lowest, self.highest)
+        for account in accounts:
+            account.ask(self.race, self.level, self.history.day)
+
+    def _aim(self, span: int) -> None:
+        """Plan for a cold start of ``span`` - 1 steps."""
+        span = min(span, LONGEST_SPAN)
+        old, race = self.margins, self.race
+        if old is not None and race is not None and abs(span - old.span) <= _SPAN_MOVES * old.span:
+            return
+        now = float(self.history.recent[-1])
+        self.margins = Margins(span)
+        self.race = Race(span, self.history.day, max(now, self.lowest))
+        if old is not None and race is not None:
+            self.margins.adopt(old)
+            self.race.adopt(race)
+        foreseen, units = self.margins.add(self.history, 0)
+        self.race.ask(foreseen, units, self.lowest, self.highest)
+        for account in self.steering.values():
+            account.aim(span)
+            account.ask(self.race, self.level, self.history.day)
+
+    def _steered(self, promise: float) -> Steering:
+        assert self.race is not None
+        account = self.steering.get(promise)
+        if account is None:
+            while len(self.steering) >= PROMISES_KEPT:
+                del self.steering[next(iter(self.steering))]
+            first = min(max(math.ceil(float(self.history.recent[-1])), self.lowest), self.highest)
+            account = self.steering[promise] = Steering(promise, self.span, first)
+            account.ask(self.race, self.level, self.history.day)
+        return account
+
+    def _answer(self, account: Steering, promise: float) -> Target:
+        assert self.race is not None
+        assert self.margins is not None
+        method = self.race.best(round(account.price))[1]
+        mean = self.history.mean
+        known = self.margins.count >= 1 and mean > 0
+        error = self.margins.constant
+        return Target(
+            work=account.replicas,
+            point=float(self.margins.made[self.margins.newest, method]),
+            quantile=1 - promise,
+            method=METHODS[method].name,
+            wape=float(error[method]) / mean if known else None,
+            persistence_wape=float(error[PERSISTENCE]) / mean if known else None,
+            coverage=account.covered / account.steps if account.steps else 0.0,
+            trusted=account.steps >= TRUSTED_STEPS,
+        )
 
     def pack(self) -> bytes:
-        """A compact record: the last hour."""
-        return json.dumps([self._step, [(int(at), round(work, 4)) for at, work in list(self._series)[-60:]]]).encode()
+        """A compact record, at most ``record.LIMIT_BYTES``."""
+        fields = {
+            "bounds": [self.step_seconds, self.lowest, self.highest],
+            "open": [self._open, self._sum, self._samples],
+            **record.history_fields(self.history),
+            **record.steering_fields(self.steering, self.level),
+        }
+        if self.margins is not None and self.race is not None:
+            fields |= record.margins_fields(self.margins) | record.race_fields(self.race)
+        return record.encode(fields)
 
     @classmethod
-    def unpack(cls, record: str | bytes) -> DemandModel:
-        """The inverse of :meth:`pack`. Raises: ValueError."""
-        step, series = json.loads(record)
-        model = cls(step)
-        for at, work in series:
-            model.observe(at, work)
+    def unpack(cls, packed: bytes) -> DemandModel:
+        """The inverse of :meth:`pack`; its next answer is the same. Raises: BadRecord, a ValueError."""
+        fields = record.decode(packed)
+        try:
+            step_seconds, lowest, highest = fields["bounds"]
+            model = cls(step_seconds, lowest=lowest, highest=highest)
+            model._open, model._sum, model._samples = fields["open"]
+            record.restore_history(model.history, fields)
+            if "span" in fields:
+                model.margins = record.restore_margins(fields)
+                model.race = record.restore_race(fields, model.span, model.history.day)
+                foreseen = model.margins.made[model.margins.newest]
+                model.race.resume(foreseen, model.margins.units(foreseen, model.history), lowest, highest)
+            model.steering = record.restore_steering(fields, max(model.span, 1), model.level)
+        except (KeyError, TypeError, IndexError, ValueError) as problem:
+            raise record.BadRecord(f"the forecast record is damaged: {problem!r}") from problem
         return model
