@@ -60,7 +60,7 @@ class InvariantWatcher:
         for stream in self._streams:
             stream.start()
         for stream in self._streams:
-            if stream.name.endswith((PODS, NODES)):
+            if stream.path in (PODS, NODES):
                 stream.wait_listed(30)
         self._ticker.start()
         return self
@@ -92,11 +92,18 @@ class InvariantWatcher:
         """Placements that could not be judged for lack of facts."""
         return self._checker.unjudged
 
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Paths of collections that were never listed: of these nothing was judged."""
+        return tuple(stream.path for stream in self._streams if not stream.wait_listed(0))
+
     def expect_clean(self) -> None:
-        """Raises: AssertionError naming every broken promise."""
-        found = self.violations
+        """Raises: AssertionError naming every broken promise, or what could not be judged."""
+        found = [str(violation) for violation in self.violations]
+        found += [f"never listed: {path}" for path in self.unseen]
+        found += [f"placements that could not be judged: {self.unjudged}"] if self.unjudged else []
         if found:
-            raise AssertionError("broken promises:\n" + "\n".join(f"  {violation}" for violation in found))
+            raise AssertionError("broken promises:\n" + "\n".join(f"  {line}" for line in found))
 
     def __enter__(self) -> InvariantWatcher:
         return self.start()

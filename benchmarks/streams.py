@@ -6,10 +6,13 @@ collection; consumers are called in the order of the server, from that thread.
 
 from __future__ import annotations
 
+import http.client
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import msgspec
 
 from berth.devcluster.api import Api
 from berth.devcluster.problems import ApiRefused
@@ -31,13 +34,13 @@ class Stream(threading.Thread):
     """Lists and then watches the collection at ``path`` until :meth:`stop`.
 
     A break is mended by listing again; what has vanished meanwhile is reported as DELETED, with its metadata only. A
-    collection that is not
-    served yet (a CRD still to be installed) is waited for.
+    collection that is not served yet (a CRD still to be installed) is waited for.
     """
 
     def __init__(self, api: Api, path: str, *consumers: Consumer, **query: str) -> None:
         super().__init__(name=f"stream {path}", daemon=True)
-        self._api, self._path, self._query = api, path, query
+        self.path = path
+        self._api, self._query = api, query
         self._consumers = list(consumers)
         self._known: dict[str, Mapping[str, Any]] = {}
         self._stopped = threading.Event()
@@ -59,14 +62,14 @@ class Stream(threading.Thread):
                 self._listed.set()
                 while not self._stopped.is_set():
                     version = self._watch(version)
-            except (ApiRefused, OSError):
+            except (ApiRefused, OSError, http.client.HTTPException, msgspec.DecodeError):
                 self._stopped.wait(_RETRY_SECONDS)
 
     def _list(self) -> str:
         items: list[Mapping[str, Any]] = []
         token = ""
         while True:
-            page = self._api.get(self._path, limit=2000, **self._query, **({"continue": token} if token else {}))
+            page = self._api.get(self.path, limit=2000, **self._query, **({"continue": token} if token else {}))
             items += page["items"]
             token = page["metadata"].get("continue", "")
             if not token:
@@ -80,7 +83,7 @@ class Stream(threading.Thread):
         return str(page["metadata"]["resourceVersion"])
 
     def _watch(self, version: str) -> str:
-        events = self._api.watch(self._path, resource_version=version, timeout_seconds=_WATCH_SECONDS, **self._query)
+        events = self._api.watch(self.path, resource_version=version, timeout_seconds=_WATCH_SECONDS, **self._query)
         for event in events:
             if self._stopped.is_set():
                 break

@@ -54,9 +54,9 @@ def from_metrics(text: str) -> Counts:
     return counts
 
 
-def policy(group: str) -> dict[str, Any]:
-    """An audit policy that records the metadata of writes by users in ``group`` and nothing else."""
-    verbs = ["create", "update", "patch", "delete", "deletecollection"]
+def policy(group: str, *, reads: bool = False) -> dict[str, Any]:
+    """An audit policy that records the metadata of writes by users in ``group``, of reads where ``reads``; no more."""
+    verbs = ["create", "update", "patch", "delete", "deletecollection", *(["get", "list", "watch"] if reads else [])]
     return {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
@@ -76,6 +76,29 @@ def from_audit(lines: Iterable[str]) -> Iterator[tuple[Write, Mapping[str, Any]]
             yield Write(record["verb"], target.get("resource", ""), target.get("subresource", ""), dry), record
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What an account asked for, in the words of a role, and whether its roles allow it."""
+
+    verb: str
+    group: str
+    resource: str
+    allowed: bool
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.group or 'core'}/{self.resource}"
+
+
+def accesses(lines: Iterable[str]) -> Iterator[Access]:
+    """The accesses in an audit log; requests that are not about resources, such as /version, are left out."""
+    for line in lines:
+        record = json.loads(line)
+        if target := record.get("objectRef"):
+            name = "/".join(target[part] for part in ("resource", "subresource") if target.get(part))
+            allowed = record.get("annotations", {}).get("authorization.k8s.io/decision") != "forbid"
+            yield Access(record["verb"], target.get("apiGroup", ""), name, allowed)
+
+
 class AuditLog:
     """The audit log of one API server, read on from where the last reading ended.
 
@@ -83,10 +106,10 @@ class AuditLog:
     server need not know of audits.
     """
 
-    def __init__(self, folder: Path, group: str) -> None:
+    def __init__(self, folder: Path, group: str, *, reads: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path, self._policy, self._offset = folder / "audit.log", folder / "audit-policy.yaml", 0
-        self._policy.write_text(yaml.safe_dump(policy(group)))
+        self._policy.write_text(yaml.safe_dump(policy(group, reads=reads)))
         self._folder = folder
 
     def wrapped(self, server: Path) -> Path:
@@ -111,6 +134,11 @@ class AuditLog:
     def counts(self) -> Counts:
         """The same, counted."""
         return Counter(write for write, _ in self.read())
+
+    def accesses(self) -> set[Access]:
+        """All that was asked for since the server's start."""
+        with self.path.open(encoding="utf-8") as log:
+            return set(accesses(line for line in log if line.endswith("\n")))
 
 
 def expected_of_gangs(counts: Counts, pods: int, gangs: int) -> dict[str, float]:
