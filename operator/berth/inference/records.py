@@ -72,7 +72,7 @@ class MixBounds:
 
     ``survive``: the work that must still be carried when any one zone's spot replicas are gone. ``max_zone_loss``: the
     share of all capacity that one zone's spot may be. ``max_spot_share``: the share of replicas on spot. ``keep``: at
-    least so many replicas of a variant, by name.
+    least so many replicas of a variant, by name. ``survive_zones``: the only zones that ``survive`` speaks of; None: all.
     """
 
     work: float
@@ -85,6 +85,7 @@ class MixBounds:
     spot_allowed: bool = True
     on_demand_allowed: bool = True
     keep: Mapping[str, int] = field(default_factory=dict)
+    survive_zones: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

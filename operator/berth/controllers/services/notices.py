@@ -1,7 +1,6 @@
 """When a replica is about to be taken away: what its node or it itself shows, and how long that leaves.
 
-Providers and their helpers write a taint or a condition; which, and how long a notice is, is data of the catalogue. The
-clock starts when it was first seen here, unless the object says when it was written.
+The clock starts when a signal was first seen here, unless the object says when it was written.
 """
 
 from __future__ import annotations
@@ -10,14 +9,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from berth.catalogue.serving import ReclaimSignal
 from berth.cluster import wire
 from berth.fleet.fleet import Fleet
+from berth.inference.reclaim import Sign, leaving_at, signs
 
 DISRUPTED: Final = "DisruptionTarget"
-SHORTEST: Final = 30.0
-"""Seconds that a pod told of its disruption has where nothing says more: the API's default grace period."""
-_ACTS: Final = frozenset({"Reclaim", "Maintenance", "Leaving"})
 
 
 class Notices:
@@ -25,41 +21,34 @@ class Notices:
 
     def __init__(self, fleet: Fleet, *, wall: Callable[[], float] = time.time) -> None:
         self._fleet, self._wall = fleet, wall
-        self._seen: dict[tuple[str, str], float] = {}  # node uid, signal -> when first seen
+        self._seen: dict[str, dict[str, float]] = {}  # node uid -> signal -> when first seen, for those that do not say
 
     def __call__(self, pod: wire.Pod, node: wire.Node | None) -> float | None:
         stated = wire.condition(pod.status.conditions, DISRUPTED)
-        ends: list[float] = []
+        since: float | None = None
         if stated is not None and stated.status == "True":
-            began = stated.last_transition_time
-            ends.append((began.timestamp() if began else self._wall()) + SHORTEST)
-        if node is not None:
-            ends += self._of_node(node)
-        return min(ends, default=None)
-
-    def _of_node(self, node: wire.Node) -> list[float]:
-        labels = node.metadata.labels
-        spot = self._fleet.catalogue.labels.capacity_type(labels) == "Spot"
-        ends: list[float] = []
-        for signal in self._fleet.catalogue.serving.reclaims:
-            key = (node.metadata.uid, signal.name)
-            written = _written(node, signal)
-            if written is None:
-                self._seen.pop(key, None)
-                continue
-            began = written or self._seen.setdefault(key, self._wall())
-            seconds = signal.seconds(spot=spot)
-            if signal.means in _ACTS:
-                ends.append(began + (float("inf") if seconds is None else seconds))
-        return ends
+            since = stated.last_transition_time.timestamp() if stated.last_transition_time else self._wall()
+        if node is None:
+            return leaving_at((), {}, spot=False, disrupted_since=since)
+        found = node_signs(node, self._fleet)
+        known = self._seen.get(node.metadata.uid, {})
+        first = {sign.signal.name: known.get(sign.signal.name, self._wall()) for sign in found}
+        if first:
+            self._seen[node.metadata.uid] = first
+        else:
+            self._seen.pop(node.metadata.uid, None)
+        spot = self._fleet.catalogue.labels.capacity_type(node.metadata.labels) == "Spot"
+        return leaving_at(found, first, spot=spot, disrupted_since=since)
 
 
-def _written(node: wire.Node, signal: ReclaimSignal) -> float | None:
-    """When the node began to show ``signal``: 0 where it does not say, None where it does not show it."""
-    for taint in node.spec.taints if signal.taint else ():
-        if taint.key == signal.taint:
-            return taint.time_added.timestamp() if taint.time_added is not None else 0.0
-    stated = wire.condition(node.status.conditions, signal.condition) if signal.condition else None
-    if stated is None or stated.status != "True":
-        return None
-    return stated.last_transition_time.timestamp() if stated.last_transition_time is not None else 0.0
+def node_signs(node: wire.Node, fleet: Fleet) -> list[Sign]:
+    """What ``node`` shows of the catalogue's signals."""
+    taints = {
+        taint.key: taint.time_added.timestamp() if taint.time_added is not None else None for taint in node.spec.taints
+    }
+    conditions = {
+        each.type: each.last_transition_time.timestamp() if each.last_transition_time is not None else None
+        for each in node.status.conditions
+        if each.status == "True"
+    }
+    return signs(taints, conditions, fleet.catalogue.serving.reclaims)
