@@ -29,6 +29,7 @@ from berth.cluster.transport import Transport
 from berth.controllers import shell
 from berth.controllers.app import App, Identity, elect_and_lead
 from berth.controllers.gangs import Settings
+from berth.controllers.services.planner import PERIOD_SECONDS
 from berth.telemetry.metrics import Metrics
 from berth.telemetry.probes import ProbeServer
 from berth.telemetry.prometheus import Prometheus, PrometheusSettings, PrometheusSource
@@ -58,6 +59,8 @@ _LOG: Final = logging.getLogger("berth")
 @click.option("--prometheus-ca-file", type=click.Path(path_type=Path), default=None, help="Its certificate authority.")
 @click.option("--prometheus-enforcer-url", default="", help="Proxy that binds a custom query to its namespace.")
 @click.option("--custom-queries/--no-custom-queries", default=False, show_default=True, help="Run users' own PromQL.")
+@click.option("--service-period", type=float, default=PERIOD_SECONDS, show_default=True,
+              help="Seconds between two decisions about a service.")  # fmt: skip
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--log-level", default="INFO", show_default=True)
 def main(**options: object) -> None:
@@ -86,7 +89,8 @@ async def operate(options: dict[str, object]) -> None:
     identity = Identity(own, str(options["namespace"]), str(options["lease_name"]))
     settings = Settings(priority_class=str(options["priority_class"]), native_gangs=native)
     prometheus = _prometheus(options)
-    app = App(client, catalogue, identity, metrics, settings, _sources(prometheus))
+    period = float(str(options["service_period"]))
+    app = App(client, catalogue, identity, metrics, settings, _sources(prometheus), service_period=period)
     election = Election(client, identity.lease, identity.namespace, identity.name, end=lambda: os._exit(1))
     transport.fence = election.fence
     _LOG.info("berth %s, %s gangs, %d accelerators known", __version__, "native" if native else "pinned",

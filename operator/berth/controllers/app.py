@@ -32,6 +32,7 @@ from berth.controllers.observe import Caches, JobKey, Observer
 from berth.controllers.pools import Pools
 from berth.controllers.scheduler import Scheduler, count_idle_nodes
 from berth.controllers.services.loop import ServiceLoop
+from berth.controllers.services.planner import PERIOD_SECONDS
 from berth.controllers.trainingjobs import CARRY_OUT, NEW_STATE, TrainingJobs
 from berth.controllers.writer import StatusWriter
 from berth.fleet.fleet import Fleet
@@ -89,6 +90,7 @@ class App:
         metrics: Metrics,
         settings: Settings,
         source: DemandSource = NO_SOURCE,
+        service_period: float = PERIOD_SECONDS,
     ) -> None:
         self.client, self.metrics, self.identity = client, metrics, identity
         self.heartbeat = Heartbeat()
@@ -119,7 +121,7 @@ class App:
         self.pools = Pools(client, self.observer, self.writer.budget)
         self.services = ServiceLoop(
             client, self.fleet, self.caches.pods, self.caches.nodes, self.recorder, metrics, source,
-            priority=self._priority,
+            priority=self._priority, period=service_period,
         )  # fmt: skip
         self.leading = False
         self.gauges = Gauges(

@@ -58,6 +58,7 @@ class ServiceLoop:
         source: DemandSource,
         *,
         priority: Callable[[str], int],
+        period: float = PERIOD_SECONDS,
         wall: Callable[[], float] = time.time,
     ) -> None:
         clock = client.transport.clock
@@ -75,7 +76,8 @@ class ServiceLoop:
         market, demand = Market(fleet, rooms, facts), DemandBook(source, fleet)
         self.planner = ServicePlanner(
             self.observer, market, demand, Reservations(fleet, rooms), facts, metrics,
-            priority=lambda view: _priority(view, priority), carry_out=self._carry_out, wall=wall,
+            priority=lambda view: _priority(view, priority), carry_out=self._carry_out,
+            period=period, wall=wall,
         )  # fmt: skip
         writer = ServiceWriter(
             client,
@@ -122,7 +124,7 @@ class ServiceLoop:
             except Exception:  # a source that misbehaves must not stop the floors from being kept
                 _LOG.exception("demand was not asked for")
             self.planner.decide_all()
-            rest = PERIOD_SECONDS - (time.monotonic() - began)
+            rest = self.planner.period - (time.monotonic() - began)
             await asyncio.sleep(max(rest, 1.0) * random.uniform(0.95, 1.05))  # noqa: S311 - spreads load
 
     async def _work(self) -> None:

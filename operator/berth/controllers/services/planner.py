@@ -26,7 +26,7 @@ from berth.telemetry.metrics import Metrics
 _LOG: Final = logging.getLogger(__name__)
 
 PERIOD_SECONDS: Final = 15.0
-"""How often demand is asked for and each service decided."""
+"""How often demand is asked for and each service decided, where nothing else is said."""
 LOOK_SECONDS: Final = 60.0
 """How often a service of which nothing changes is looked at, so that figures in its status follow."""
 STARTUP_QUANTILE: Final = 0.99
@@ -46,8 +46,10 @@ class ServicePlanner:
         *,
         priority: Callable[[ServiceView], int],
         carry_out: Callable[[ServiceKey], object],
+        period: float = PERIOD_SECONDS,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        self.period = period
         self._observer, self._market, self._demand = observer, market, demand
         self._reservations, self._pod_facts, self._metrics = reservations, pod_facts, metrics
         self._priority, self._carry_out, self._wall = priority, carry_out, wall
@@ -144,7 +146,7 @@ class ServicePlanner:
             (self._market.cold_start(view, choice, variant, COLD_QUANTILE, cached=False) for variant in mine),
             default=0.0,
         )
-        return cold + PERIOD_SECONDS, cold
+        return cold + self.period, cold
 
     def _learn_starts(self, view: ServiceView, choice: Choice) -> None:
         """Take in how long pods that have become ready since the last look took."""

@@ -17,7 +17,7 @@ from berth.controllers.services.children import NameTaken, ServiceChildren
 from berth.controllers.services.demand import DemandBook, Known
 from berth.controllers.services.exposure import Exposure
 from berth.controllers.services.observe import ServiceObserver
-from berth.controllers.services.planner import PERIOD_SECONDS, ServicePlanner
+from berth.controllers.services.planner import ServicePlanner
 from berth.controllers.services.plans import service_plan
 from berth.controllers.services.rollout import Turn
 from berth.controllers.services.status import Figures, Learned, body, rejected
@@ -185,7 +185,7 @@ class Services:
             state=str(known.seen.state),
             current=known.seen.work,
             forecast=target.work if target is not None else None,
-            horizon_seconds=start(COLD_QUANTILE) + PERIOD_SECONDS,
+            horizon_seconds=start(COLD_QUANTILE) + self._planner.period,
             quantile=target.quantile if target is not None else 0.0,
             as_of=known.seen.as_of or self._wall(),
             method=target.method if target is not None else "",
