@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,8 @@ from berth.inference.records import Variant
 from berth.inference.service import DECISIONS_KEPT, Decision, Memory, Plan, Replica, Verdict
 
 Json = dict[str, Any]
+
+_NUMBERS = re.compile(r"(?:\d[\d.]*(?:e[+-]?\d+)?[smh%]?)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +241,8 @@ def counted(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
 
 
 def moved(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether some moving figure is another one by more than a tenth."""
-    if counted(before, after):
+    """Whether some moving figure is another one by more than a tenth, or a sentence says something else."""
+    if counted(before, after) or _sentences(before) != _sentences(after):
         return True
     for part in ("demand", "forecast", "coldStart", "cost"):
         old, new = before.get(part) or {}, after.get(part) or {}
@@ -256,6 +259,13 @@ def _outline(status: Mapping[str, Any]) -> tuple[object, ...]:
     variants = tuple(sorted((entry["name"], entry.get("replicas")) for entry in status.get("variants") or ()))
     latest = [entry["time"] for entry in status.get("decisions") or ()][:1]
     return (status.get("observedGeneration"), status.get("phase"), stated, variants, tuple(latest))
+
+
+def _sentences(status: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is said of the service and its conditions, but for the numbers in it: those move by themselves."""
+    stated = sorted(status.get("conditions") or (), key=lambda entry: str(entry["type"]))
+    said = [status.get("message") or "", *(entry.get("message") or "" for entry in stated)]
+    return tuple(_NUMBERS.sub("#", text) for text in said)
 
 
 def _differs(old: object, new: object) -> bool:
