@@ -32,6 +32,9 @@ CapacityType = Literal["OnDemand", "Spot", "Reserved"]
 
 NO_RESOURCES: Final[Resources] = MappingProxyType({})
 
+MOST_AMOUNT: Final = 1 << 53
+"""What any amount is held to, far over any machine, so that no sum of absurd requests leaves an array's type."""
+
 
 class BerthError(Exception):
     """Root of the exception tree."""
@@ -80,11 +83,7 @@ def parse_quantity(text: str | int | float) -> Decimal:
         raise ValueProblem(f"{text!r} is not a quantity; write for example 500m, 4, 16Gi or 840G")
     number, suffix = match.group(1), match.group(2) or ""
     try:
-        return (
-            Decimal(number + suffix)
-            if suffix[:1] in ("e", "E") and len(suffix) > 1
-            else (Decimal(number) * _SUFFIX[suffix])
-        )
+        return Decimal(number) * _SUFFIX[suffix] if suffix in _SUFFIX else Decimal(number + suffix)
     except InvalidOperation as problem:
         raise ValueProblem(f"{text!r} is not a quantity; write for example 500m, 4, 16Gi or 840G") from problem
 
@@ -182,13 +181,18 @@ def pod_needs(
     """What the scheduler counts for a pod: its containers as :func:`pod_total` has them, its overhead, and itself.
 
     ``requests`` and ``limits`` are of the pod as a whole (KEP-2837): its requests stand above its containers', a limit
-    stands in for a request where neither the pod nor a container states one.
+    stands in for a request where neither the pod nor a container states one. Nothing is over :data:`MOST_AMOUNT`.
     """
     total = pod_total(containers, initial)
     whole = {**{name: amount for name, amount in limits.items() if name not in total}, **requests}
     total = add(total | {name: max(amount, total.get(name, 0)) for name, amount in whole.items()}, overhead)
     total[PODS] = 1
-    return total
+    return {name: min(amount, MOST_AMOUNT) for name, amount in total.items()}
+
+
+def plural(number: int, noun: str) -> str:
+    """``1 node``, ``2 nodes``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def pod_total(containers: Iterable[Resources], initial: Iterable[tuple[bool, Resources]]) -> dict[str, int]:

@@ -8,6 +8,7 @@ room has changed since the last one.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,6 +27,8 @@ from berth.training.records import Placement, Refusal
 from berth.training.refusals import Refusals
 from berth.training.state import ACTIVE
 
+_LOG: Final = logging.getLogger(__name__)
+
 GATHER_SECONDS: Final = 0.02
 """How long a pass waits for more of the same burst."""
 PLACEMENTS_PER_PASS: Final = 32
@@ -35,6 +38,8 @@ EXPLAIN_SECONDS: Final = 0.5
 EXPLAIN_AGAIN_SECONDS: Final = 60.0
 EXPLAIN_AFTER_SECONDS: Final = 1.0
 """A job that is placed within this time after its refusal needs no explanation."""
+AFTER_DEFECT_SECONDS: Final = 5.0
+"""When a pass is tried again that failed as a whole."""
 
 
 @dataclass(slots=True)
@@ -132,9 +137,14 @@ class Scheduler:
             self._wake.clear()
             if not self._waiting:
                 continue
-            self._observer.follow_pools()
-            if (self._observer.fleet.version, self._queue_version) != self._decided:
-                self.decide()
+            try:
+                self._observer.follow_pools()
+                if (self._observer.fleet.version, self._queue_version) != self._decided:
+                    self.decide()
+            except Exception:  # whoever leads must go on; single jobs are guarded in the pass
+                _LOG.exception("a pass over the queue failed; again in %.0f s", AFTER_DEFECT_SECONDS)
+                await asyncio.sleep(AFTER_DEFECT_SECONDS)
+                self.poke()
 
     def decide(self) -> list[Verdict]:
         """One pass now, on pools as their nodes make them now."""
@@ -154,7 +164,8 @@ class Scheduler:
                 for rank, node in enumerate(placement.nodes)
             ]
 
-        known = [job for job in self._sorted if job.uid in self._observer.views]
+        views = self._observer.views
+        known = [job for job in self._sorted if job.uid in views and views[job.uid].request is not None]
         result = schedule(
             fleet, known, claims,
             refusals=self._refusals, most=PLACEMENTS_PER_PASS, tries=searches_per_pass(fleet),
@@ -181,6 +192,8 @@ class Scheduler:
             return
         before = self._verdicts.get(job.uid)
         self._verdicts[job.uid] = verdict
+        if verdict.problem is not None and (before is None or repr(before.problem) != repr(verdict.problem)):
+            _LOG.error("trainingjob %s: no decision", view.name, exc_info=verdict.problem)
         self._refused.setdefault(job.uid, self._clock())
         if before is None or before.outcome != outcome:
             self._metrics.refusals.labels(outcome.reason).inc()
@@ -193,7 +206,7 @@ class Scheduler:
             await asyncio.sleep(EXPLAIN_SECONDS)
             job = self._next_to_explain()
             if job is not None:
-                self._explain(job)
+                self._explain_guarded(job)
 
     def _next_to_explain(self) -> Waiting | None:
         now, version = self._clock(), self._observer.fleet.version
@@ -207,6 +220,16 @@ class Scheduler:
             if known is None or (known.version != version and now - known.at >= EXPLAIN_AGAIN_SECONDS):
                 return job
         return None
+
+    def _explain_guarded(self, job: Waiting) -> None:
+        try:
+            self._explain(job)
+        except Exception:  # one bad job must not stop the others; its refusal stands without an explanation
+            if job.uid not in self._explained:
+                _LOG.exception("trainingjob %s: no explanation", job.key)
+            bare = self._verdicts[job.uid].outcome
+            assert isinstance(bare, Refusal)
+            self._explained[job.uid] = Explained(bare, self._observer.fleet.version, self._clock())
 
     def _explain(self, job: Waiting) -> None:
         verdict = self._verdicts[job.uid]

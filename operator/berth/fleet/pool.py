@@ -26,13 +26,13 @@ from berth.fleet.rows import Rows
 from berth.fleet.selection import LabelColumns
 from berth.fleet.taints import TaintClasses, Taints
 from berth.fleet.topology import Tree
-from berth.values import CPU, MEMORY, PODS, Requirements, Resources, Role
+from berth.values import CPU, MEMORY, MOST_AMOUNT, PODS, Requirements, Resources, Role
 
 NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
+_KEPT: Final = 64  # columns of resources besides CPU, memory and devices: users may write any name
 _MOST_DEVICES: Final = 1 << 21
-_MOST: Final = 1 << 53
-"""Amounts are held to these, far over any machine, so that no sum of absurd requests leaves its array's type."""
+"""Amounts are held to this, or to :data:`MOST_AMOUNT`, far over any machine."""
 
 
 class Unusable(IntEnum):
@@ -51,8 +51,9 @@ class Pool(Rows):
     """The nodes of one pool.
 
     ``version`` changes with every change and never returns to an earlier value; ``structure`` changes with it except
-    where only claims changed; ``gains`` changes when something may fit that did not fit before. Devices are counted in
-    ``1 / unit``: 1000 to a core where CPU itself is the accelerator, else 1.
+    where only claims changed; ``gains`` changes when something may fit that did not fit before, ``daemons`` when a
+    daemon's claim changed. Devices are counted in ``1 / unit``: 1000 to a core where CPU itself is the accelerator,
+    else 1.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Pool(Rows):
         self.levels: tuple[Level, ...] = self.tree.levels
         self.site_level = self.tree.level_of("Site")
         self.nvlink_level = self.tree.level_of("NVLinkDomain")
-        self.version = self.structure = self.gains = next(ticks)
+        self.version = self.structure = self.gains = self.daemons = next(ticks)
         self._table, self._claims_on, self._ticks = table, claims_on, ticks
         self._facts: list[NodeFacts | None] = []
         self._taints = TaintClasses(self.resource)
@@ -121,13 +122,13 @@ class Pool(Rows):
             return self.free_cpu if resource == CPU else self.free_memory
         if resource == PODS:
             return self.free_pods.astype(np.int64)
-        if resource not in self._extra:
-            column = self._extra[resource] = np.zeros(self._room, np.int64)
-            for row, facts in enumerate(self._facts):
-                if facts is not None:
-                    held = sum(_amount(claim.amounts, resource) for claim in self._claims_on(facts.name))
-                    column[row] = _amount(facts.allocatable, resource) - held
-        return self._extra[resource][: len(self)]
+        return self._column(self._extra, resource, lambda claim: True)
+
+    def bare_of(self, resource: str) -> Ints64:
+        """What would be free of any resource if nothing but daemons were on the nodes, by row."""
+        if resource in (CPU, MEMORY):
+            return self.total_cpu - self.daemon_cpu if resource == CPU else self.total_memory - self.daemon_memory
+        return self._column(self._bare, resource, lambda claim: claim.daemon)
 
     def matching(self, terms: tuple[Requirements, ...]) -> Bools:
         """The rows that meet one of ``terms`` (ORed, each ANDed; none given: every row), holes never."""
@@ -174,6 +175,8 @@ class Pool(Rows):
         """Count a claim on one of the nodes in (``sign`` 1) or out (-1)."""
         self._hold(self.row[claim.node], claim, sign)
         self._changed(structure=False, gain=sign < 0)
+        if claim.daemon:
+            self.daemons = self.version
 
     def touch(self) -> None:
         """Something about the pool is different that no row shows, such as whom it shares nodes with."""
@@ -183,6 +186,20 @@ class Pool(Rows):
         """Take over what does not touch rows: roles, price, fabric, capacity type, age."""
         self.spec = spec
         self._changed(structure=True, gain=True)
+
+    def _column(self, columns: dict[str, Ints64], resource: str, counts: Callable[[Claim], bool]) -> Ints64:
+        """The column of ``resource`` in ``columns``, made now where there is none: all that no counted claim holds."""
+        column = columns.pop(resource, None)
+        if column is None:
+            column = np.zeros(self._room, np.int64)
+            for row, facts in enumerate(self._facts):
+                if facts is not None:
+                    held = sum(_held(claim, resource) for claim in self._claims_on(facts.name) if counts(claim))
+                    column[row] = _amount(facts.allocatable, resource) - held
+        columns[resource] = column
+        while len(columns) > _KEPT:
+            del columns[next(iter(columns))]
+        return column[: len(self)]
 
     def _add(self, name: str) -> int:
         row = self._take_row(name)
@@ -203,8 +220,9 @@ class Pool(Rows):
             self.inference_claims, self.inference_devices,
         ):  # fmt: skip
             column[row] = 0
-        for resource, amounts in self._extra.items():
-            amounts[row] = _amount(room, resource)
+        for columns in (self._extra, self._bare):
+            for resource, amounts in columns.items():
+                amounts[row] = _amount(room, resource)
         for claim in self._claims_on(facts.name):
             self._hold(row, claim, 1)
 
@@ -225,8 +243,9 @@ class Pool(Rows):
         elif claim.role == "Inference":
             self.inference_claims[row] += sign
             self.inference_devices[row] += devices
-        for resource, column in self._extra.items():
-            column[row] -= sign * _amount(amounts, resource)
+        for columns in (self._extra, self._bare) if claim.daemon else (self._extra,):
+            for resource, column in columns.items():
+                column[row] -= sign * _held(claim, resource)
 
     def _judge(self, rows: Iterable[int]) -> None:
         for row in rows:
@@ -257,6 +276,10 @@ class Pool(Rows):
             self.gains = self.version
 
 
-def _amount(resources: Resources, name: str, most: int = _MOST) -> int:
+def _held(claim: Claim, resource: str) -> int:
+    return 1 if resource == PODS else _amount(claim.amounts, resource)
+
+
+def _amount(resources: Resources, name: str, most: int = MOST_AMOUNT) -> int:
     amount = resources.get(name, 0)
     return min(amount, most) if amount > 0 else 0

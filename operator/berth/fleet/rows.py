@@ -57,7 +57,8 @@ class Rows:
         self.row: dict[str, int] = {}
         self._holes: list[int] = []
         self._full: dict[str, NDArray[Any]] = {name: np.zeros(0, kind) for name, kind in self.COLUMNS.items()}
-        self._extra: dict[str, Ints64] = {}
+        self._extra: dict[str, Ints64] = {}  # free, of resources that somebody asked for
+        self._bare: dict[str, Ints64] = {}  # the same without any claim but daemons'
         self._room = 0
         self._show()
 
@@ -89,7 +90,7 @@ class Rows:
         row = self.row.pop(name)
         self.names[row] = ""
         self._holes.append(row)
-        for array in (*self._full.values(), *self._extra.values()):
+        for array in (*self._full.values(), *self._extra.values(), *self._bare.values()):
             array[row] = 0
         return row
 
@@ -97,8 +98,9 @@ class Rows:
         self._room = max(16, 2 * self._room)
         for column, array in self._full.items():
             self._full[column] = grown(array, self._room, 0)
-        for resource, amounts in self._extra.items():
-            self._extra[resource] = grown(amounts, self._room, 0)
+        for columns in (self._extra, self._bare):
+            for resource, amounts in columns.items():
+                columns[resource] = grown(amounts, self._room, 0)
 
     def _show(self) -> None:
         for column, array in self._full.items():

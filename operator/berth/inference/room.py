@@ -17,7 +17,7 @@ from berth.fleet.fleet import Fleet
 from berth.fleet.pool import Pool
 from berth.inference.records import Variant
 from berth.inference.supply import places_of
-from berth.values import CapacityType, Resources, Toleration, tolerated
+from berth.values import MOST_AMOUNT, CapacityType, Resources, Toleration, tolerated
 
 Tolerations = tuple[Toleration, ...]
 
@@ -92,7 +92,7 @@ def fits(pool: Pool, rows: Bools, needs: Resources) -> Ints64:
     count = np.where(rows, np.maximum(pool.free_pods, 0).astype(np.int64), 0)
     for resource, amount in needs.items():
         if amount > 0:
-            count = np.minimum(count, np.maximum(pool.free_of(resource), 0) // amount)
+            count = np.minimum(count, np.maximum(pool.free_of(resource), 0) // min(amount, MOST_AMOUNT))
     return count
 
 

@@ -21,7 +21,7 @@ from berth.training.candidates import allowed_rows, devices_per_worker, tree_of
 from berth.training.records import GangRequest
 from berth.training.refuse import Room
 from berth.training.tree import Ints
-from berth.values import PODS
+from berth.values import MOST_AMOUNT, PODS
 
 Gang = tuple[str, Sequence[str], int, float]
 """Name, claim keys, priority, start."""
@@ -80,7 +80,7 @@ def _holdings(fleet: Fleet, pool: Pool, request: GangRequest, running: Sequence[
             claim = fleet.claims.get(key)
             row = pool.row.get(claim.node, -1) if claim is not None else -1
             if claim is not None and row >= 0 and allowed[row]:
-                entries.append((number, row, *[claim.amounts.get(name, 0) for name in wants]))
+                entries.append((number, row, *[min(claim.amounts.get(name, 0), MOST_AMOUNT) for name in wants]))
     flat = np.array(entries, np.int64).reshape(-1, 2 + len(wants))
     places, entry = np.unique(flat[:, 0] * len(pool) + flat[:, 1], return_inverse=True)
     held = {name: np.bincount(entry, flat[:, 2 + at], len(places)).astype(np.int64) for at, name in enumerate(wants)}

@@ -21,7 +21,7 @@ from berth.fleet.pool import Pool
 from berth.training.names import NameOrder, natural
 from berth.training.records import GangRequest, Refusal
 from berth.training.tree import Ints, Tree
-from berth.values import CPU, MEMORY, PODS, tolerated
+from berth.values import PODS, plural, tolerated
 
 Held = Mapping[str, Bools]
 
@@ -73,9 +73,7 @@ def _by_accelerator(fleet: Fleet, request: GangRequest) -> tuple[list[list[Pool]
     for name in sorted(fleet.pools, key=natural):
         pool = fleet.pools[name]
         kind = pool.accelerator
-        if kind is None or not kind.resource or "Training" not in pool.spec.roles:
-            continue
-        if (request.types and kind.name not in wanted) or (not request.types and kind.opt_in):
+        if kind is None or "Training" not in pool.spec.roles or not _named(pool, request):
             continue
         if not len(pool) or int(pool.total_devices.max()) < devices_per_worker(pool, request):
             continue
@@ -85,6 +83,14 @@ def _by_accelerator(fleet: Fleet, request: GangRequest) -> tuple[list[list[Pool]
             continue
         groups[wanted.index(kind.name) if request.types else 0].append(pool)
     return groups, unfit
+
+
+def _named(pool: Pool, request: GangRequest) -> bool:
+    """Whether the gang may use the pool's accelerators by their name."""
+    kind = pool.accelerator
+    if kind is None or not kind.resource:
+        return False
+    return kind.name in request.types if request.types else not kind.opt_in
 
 
 def devices_per_worker(pool: Pool, request: GangRequest) -> int:
@@ -101,7 +107,13 @@ def _holds_model(pool: Pool, request: GangRequest) -> str:
     if isinstance(devices, Unfit):
         return devices.reason
     have = request.workers * request.accelerators_per_worker
-    return f"the model needs {devices} {pool.accelerator.name} and the gang has {have}" if devices > have else ""
+    if devices <= have:
+        return ""
+    slices = -(-devices // (request.accelerators_per_worker * request.slice_workers))
+    return (
+        f"spec.model needs {devices} {pool.accelerator.name}, and {plural(request.workers, 'worker')} of "
+        f"{request.accelerators_per_worker} are {have}; set spec.workers to {slices * request.slice_workers} or more"
+    )
 
 
 def _linked(pool: Pool, request: GangRequest) -> bool:
@@ -155,9 +167,8 @@ def workers_now(pool: Pool, request: GangRequest, held: Held | None) -> Ints:
     """By row how many workers fit into what is free."""
     fits = pool.free_devices.astype(np.int64) // devices_per_worker(pool, request)
     np.minimum(fits, pool.free_pods, out=fits)
-    for resource, amount in request.per_worker.items():
-        if amount > 0 and resource not in (PODS, pool.resource):
-            np.minimum(fits, pool.free_of(resource) // amount, out=fits)
+    for resource, amount in beside_devices(pool, request):
+        np.minimum(fits, pool.free_of(resource) // amount, out=fits)
     allowed = allowed_rows(pool, request) & ~pool.held_by_other_role("Training")
     if held is not None and (barred := held.get(pool.spec.name)) is not None:
         allowed &= ~barred
@@ -166,12 +177,17 @@ def workers_now(pool: Pool, request: GangRequest, held: Held | None) -> Ints:
 
 def workers_if_empty(pool: Pool, request: GangRequest) -> Ints:
     """By row how many workers would fit if nothing but its daemons were on the node; no less than can ever fit."""
-    fits = pool.total_devices.astype(np.int64) // devices_per_worker(pool, request)
-    for resource, room in ((CPU, pool.total_cpu - pool.daemon_cpu), (MEMORY, pool.total_memory - pool.daemon_memory)):
-        amount = request.per_worker.get(resource, 0)
-        if amount > 0 and resource != pool.resource:
-            np.minimum(fits, room // amount, out=fits)
+    fits = pool.bare_of(pool.resource) // devices_per_worker(pool, request)
+    np.minimum(fits, pool.bare_of(PODS), out=fits)
+    for resource, amount in beside_devices(pool, request):
+        np.minimum(fits, pool.bare_of(resource) // amount, out=fits)
     return np.maximum(fits, 0, out=fits) * allowed_rows(pool, request)
+
+
+def beside_devices(pool: Pool, request: GangRequest) -> list[tuple[str, int]]:
+    """What one worker asks for besides its devices and its place among the node's pods."""
+    asked = request.per_worker.items()
+    return [(name, amount) for name, amount in asked if amount > 0 and name not in (PODS, pool.resource)]
 
 
 class _Names:
@@ -221,15 +237,32 @@ def _penalised(pool: Pool, request: GangRequest, hosts: int) -> NDArray[np.bool_
 
 
 def _no_pool(fleet: Fleet, request: GangRequest, unfit: list[str]) -> str:
-    kinds = " or ".join(request.types) or "any training accelerator"
+    kinds = " or ".join(request.types) or "accelerators"
     if unfit:
         return f"No pool of {kinds} holds the gang: {unfit[0]}"
-    known = {pool.spec.accelerator for pool in fleet.pools.values() if "Training" in pool.spec.roles}
-    there = (
-        f"pools for training have {', '.join(sorted(known, key=natural))}" if known else "there is none for training"
-    )
-    devices = _count(request.accelerators_per_worker, "device")
-    return f"No pool for training has {kinds} with {devices} in one node; {there}"
+    training, mine, closed = set[str](), list[Pool](), list[str]()
+    for pool in fleet.pools.values():
+        trains, named = "Training" in pool.spec.roles, _named(pool, request)
+        if trains and pool.nodes:
+            training.add(pool.spec.accelerator)
+        if trains and named:
+            mine.append(pool)
+        elif named and not pool.spec.discovered:
+            closed.append(pool.spec.name)
+    most = max((int(pool.total_devices.max(initial=0)) // pool.unit for pool in mine), default=0)
+    if most:
+        return (
+            f"spec.accelerators.perWorker: no node for training has {request.accelerators_per_worker} {kinds}, the "
+            f"largest has {most}; ask for at most {most} for each worker, and for more workers"
+        )
+    there = f"pools for training have {', '.join(sorted(training, key=natural))}" if training else "there are none"
+    fix = f"give nodes with {kinds} to an AcceleratorPool with roles: [Training]"
+    if closed:
+        fix = f"add Training to spec.roles of AcceleratorPool {closed[0]}"
+    if training:
+        fix = f"name one of these in spec.accelerators.types, or {fix}"
+    field = "spec.accelerators.types: no" if request.types else "No"
+    return f"{field} pool for training has {kinds}; {there}: {fix}"
 
 
 def _no_fabric(pools: list[Pool], request: GangRequest) -> str:
@@ -239,7 +272,7 @@ def _no_fabric(pools: list[Pool], request: GangRequest) -> str:
     if request.min_gbps:
         asked.append(f"{request.min_gbps} Gbps per rail")
     if request.min_rails:
-        asked.append(_count(request.min_rails, "rail"))
+        asked.append(plural(request.min_rails, "rail"))
     have = ", ".join(f"{pool.spec.name} has {_fabric(pool)}" for pool in pools[:3])
     return f"No pool has the fabric that spec.fabric asks for ({', '.join(asked)}): {have}"
 
@@ -248,13 +281,9 @@ def _fabric(pool: Pool) -> str:
     fabric = pool.spec.fabric
     if fabric is None:
         return "none stated"
-    return f"{fabric.kind} of {fabric.gbps} Gbps and {_count(fabric.rails, 'rail')}"
+    return f"{fabric.kind} of {fabric.gbps} Gbps and {plural(fabric.rails, 'rail')}"
 
 
 def _no_level(pools: list[Pool], asked: str, level: str) -> str:
     there = "; ".join(f"{pool.spec.name} has {', '.join(known.name for known in pool.levels)}" for pool in pools[:3])
     return f"No pool has the level {level!r} that spec.topology.{asked} names: {there}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

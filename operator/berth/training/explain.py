@@ -15,7 +15,8 @@ from berth.fleet.fleet import Fleet
 from berth.training.after import after_jobs
 from berth.training.candidates import Candidate, candidates, loosened, workers_now
 from berth.training.records import Change, GangRequest, Refusal
-from berth.training.refuse import Room, count, per_node, roomiest, rooms
+from berth.training.refuse import Room, per_node, roomiest, rooms
+from berth.values import plural
 
 _NAMED = 4  # jobs named in the sentence
 
@@ -76,7 +77,7 @@ def _more_nodes(now: list[Room], request: GangRequest) -> tuple[Change, str] | N
     together = ""
     if room.tree.split:
         together = f" that share one {room.candidate.pool.levels[room.candidate.bond].name}"
-    words = f"with {count(nodes, 'more free node')}{together} in {room.place}"
+    words = f"with {plural(nodes, 'more free node')}{together} in {room.place}"
     return Change("MoreNodes", nodes, level=room.level, pool=room.candidate.pool.spec.name), words
 
 
@@ -109,7 +110,7 @@ def _fewer(now: list[Room], request: GangRequest) -> tuple[Change, str] | None:
         return None
     room = max(fitting, key=lambda room: room.workers)
     fewer = request.workers - room.workers
-    return Change("FewerWorkers", fewer, pool=room.candidate.pool.spec.name), f"with {count(room.workers, 'worker')}"
+    return Change("FewerWorkers", fewer, pool=room.candidate.pool.spec.name), f"with {plural(room.workers, 'worker')}"
 
 
 def _holds(room: Room, request: GangRequest) -> bool:

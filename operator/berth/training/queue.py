@@ -24,6 +24,12 @@ BEHIND: Final = Refusal("NoCapacity", "Behind other jobs in the queue, which may
 """Says nothing of who stands ahead: that changes all the time, and this is said of every job behind."""
 
 
+FAILED: Final = Refusal(
+    "InternalError", "Berth failed to search a place for this job, which is a defect of its own; its log has the trace",
+    proven=False,
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """A job that wants a placement. ``key`` is ``namespace/name``; ``created`` Unix seconds."""
@@ -38,12 +44,16 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one pass decided of one job. ``behind`` names the job whose nodes it must leave free, if that is why."""
+    """What one pass decided of one job.
+
+    ``behind`` names the job whose nodes it must leave free, if that is why. ``problem`` is what the search raised.
+    """
 
     waiting: Waiting
     outcome: Placement | Refusal
     position: int
     behind: str = ""
+    problem: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +85,13 @@ def schedule(
     caller can carry placements out and let others run; passes repeated until one is complete place together what a
     single one would. Only ``refusals`` kept from pass to pass let those with ``tries`` get on: what still stands is
     not searched for again. Once every free node is kept, jobs past position ``shown`` get no verdict, as do those not
-    reached. Who is placed where depends on ``fleet`` and ``waiting`` alone.
+    reached. Who is placed where depends on ``fleet`` and ``waiting`` alone. A job on which the search or ``claims``
+    raises is refused and keeps no node.
     """
     memory = refusals if refusals is not None else Refusals()
     look = Look(fleet, memory)
     head, verdicts = "", list[Verdict]()
-    placed = failed = 0
+    placed = 0
     for position, job in enumerate(waiting, 1):
         if look.closed:
             if position > shown:
@@ -88,17 +99,15 @@ def schedule(
             verdicts.append(Verdict(job, BEHIND, position, head))
             continue
         behind = head if look.held else ""
-        outcome: Placement | Refusal | None = look.recall(job.uid, job.request)
+        problem: Exception | None = None
+        try:
+            outcome = _decided(fleet, look, job, claims, search=look.given != tries)
+        except Exception as raised:  # one bad job must not stop the others
+            outcome, problem = FAILED, raised
         if outcome is None:
-            if failed == tries:
-                return Pass(verdicts, complete=False)
-            outcome = place(fleet, job.request, held=look.held or None)
-            if isinstance(outcome, Refusal):
-                failed += 1
-                look.remember(job.uid, job.request, outcome)
-        verdicts.append(Verdict(job, outcome, position, behind))
+            return Pass(verdicts, complete=False)
+        verdicts.append(Verdict(job, outcome, position, behind, problem))
         if isinstance(outcome, Placement):
-            fleet.claim(claims(job, outcome))
             placed += 1
             if placed == most:
                 return Pass(verdicts, complete=False)
@@ -108,3 +117,18 @@ def schedule(
             look.keep(job.uid, job.request)
     memory.trim(len(waiting))
     return Pass(verdicts, complete=True)
+
+
+def _decided(
+    fleet: Fleet, look: Look, job: Waiting, claims: Callable[[Waiting, Placement], Iterable[Claim]], *, search: bool
+) -> Placement | Refusal | None:
+    """What becomes of ``job``, its room claimed where it is placed; None where only a search could tell."""
+    known = look.recall(job.uid, job.request)
+    if known is not None or not search:
+        return known
+    outcome = place(fleet, job.request, held=look.held or None)
+    if isinstance(outcome, Placement):
+        fleet.claim(claims(job, outcome))
+    else:
+        look.remember(job.uid, job.request, outcome)
+    return outcome

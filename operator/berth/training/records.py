@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from berth.values import Requirements, Resources, Toleration
+from berth.values import MOST_AMOUNT, Requirements, Resources, Toleration
 
 ChangeKind = Literal["MoreNodes", "LooserLevel", "FewerWorkers", "AfterJobs"]
 RefusalReason = Literal[
@@ -17,6 +17,7 @@ RefusalReason = Literal[
     "TooLarge",  # would not fit on the candidate pools even if they were empty
     "NoCapacity",  # would fit if room were free
     "SearchGaveUp",  # neither found nor refuted within the budget
+    "InternalError",  # the search itself failed
 ]
 
 
@@ -25,9 +26,10 @@ class GangRequest:
     """What a gang needs, all or nothing.
 
     ``per_worker`` holds every resource but the accelerators, which are ``accelerators_per_worker`` devices of the
-    pool's own resource name. ``slice_workers`` workers form one tensor group and must share an NVLink domain
-    (1: no such bond); it divides ``workers``. ``types`` are catalogue names in order of preference, empty: any
-    with the role Training that fits. ``node_terms`` are ORed, each ANDed; empty means any node.
+    pool's own resource name; an amount that no machine has is held to :data:`MOST_AMOUNT`. ``slice_workers`` workers
+    form one tensor group and must share an NVLink domain (1: no such bond); it divides ``workers``. ``types`` are
+    catalogue names in order of preference, empty: any with the role Training that fits. ``node_terms`` are ORed, each
+    ANDed; empty means any node.
     """
 
     workers: int
@@ -45,6 +47,11 @@ class GangRequest:
     node_terms: tuple[Requirements, ...] = ()
     excluded_nodes: frozenset[str] = frozenset()
     penalised_nodes: frozenset[str] = frozenset()  # usable, but last among equals
+
+    def __post_init__(self) -> None:
+        if any(amount > MOST_AMOUNT for amount in self.per_worker.values()):
+            held = {name: min(amount, MOST_AMOUNT) for name, amount in self.per_worker.items()}
+            object.__setattr__(self, "per_worker", held)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,11 +71,12 @@ class Refusals:
 class Look:
     """Refusals as one pass sees them: while it lasts, room is only taken and rows are only kept.
 
-    ``held`` are by pool the rows kept free by those refused so far.
+    ``held`` are by pool the rows kept free by those refused so far, ``given`` counts the refusals not known before.
     """
 
     def __init__(self, fleet: Fleet, memory: Refusals) -> None:
         self.held: dict[str, Bools] = {}
+        self.given = 0
         self._kept: dict[str, RowSet] = {}
         self._fleet, self._memory = fleet, memory
         self._valid: dict[int, Standing] = {}  # by shape, refusals that hold from here to the end of the pass
@@ -103,6 +104,7 @@ class Look:
 
     def remember(self, uid: str, request: GangRequest, refusal: Refusal) -> None:
         """Take in a refusal just given."""
+        self.given += 1
         ground = self._ground(request, refusal)
         pools = {str(entry[0]) for entry in ground}
         barred = {pool: rows for pool, rows in self._kept.items() if pool in pools}
@@ -161,7 +163,7 @@ class Look:
 
 def _state(name: str, pool: Pool) -> tuple[str | int, ...]:
     """Daemons count, since one more of them is no gain and yet changes which rows could ever be used."""
-    return (name, pool.gains, pool.structure, int(pool.daemon_cpu.sum()), int(pool.daemon_memory.sum()))
+    return (name, pool.gains, pool.structure, pool.daemons)
 
 
 def _shape(request: GangRequest) -> Hashable:

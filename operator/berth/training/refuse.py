@@ -14,7 +14,9 @@ import numpy as np
 from berth.fleet.arrays import Bools
 from berth.training.candidates import Candidate, Held, tree_of, workers_if_empty, workers_now
 from berth.training.records import GangRequest, Refusal
+from berth.training.shortage import few_workers, no_worker
 from berth.training.tree import Ints, Tree
+from berth.values import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ def refuse(groups: list[list[Candidate]], request: GangRequest, held: Held | Non
     empty = [roomiest(each, request, workers_if_empty(each.pool, request)) for each in every]
     most = max(empty, key=lambda room: room.workers)
     if most.workers < request.workers:
-        return Refusal("TooLarge", _too_large(most, request, len(every)))
+        alone = no_worker([each.pool for each in every], request)
+        return Refusal("TooLarge", alone or _too_large(most, request, len(every)))
     best = max(rooms(groups, request, held), key=lambda room: room.workers)
     return Refusal("NoCapacity", _no_capacity(best, most, request, len(every)))
 
@@ -95,13 +98,8 @@ def per_node(room: Room, request: GangRequest) -> int:
 
 def shape(request: GangRequest) -> str:
     """The gang in words."""
-    words = f"{count(request.workers, 'worker')} of {count(request.accelerators_per_worker, 'device')}"
+    words = f"{plural(request.workers, 'worker')} of {plural(request.accelerators_per_worker, 'device')}"
     return words if request.slice_workers == 1 else f"{words} in NVLink groups of {request.slice_workers}"
-
-
-def count(number: int, noun: str) -> str:
-    """``1 node``, ``2 nodes``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _where(room: Room, pools: int) -> str:
@@ -112,7 +110,7 @@ def _where(room: Room, pools: int) -> str:
 
 def _no_capacity(best: Room, most: Room, request: GangRequest, pools: int) -> str:
     nodes = per_node(most, request) == 1
-    need = count(request.workers, "free node") if nodes else f"room for {request.workers}"
+    need = plural(request.workers, "free node") if nodes else f"room for {request.workers}"
     have = f"{best.workers}" if nodes else f"room for {best.workers}"
     if best.domain >= 0:
         name = best.name if pools == 1 else f"{best.name} of {best.candidate.pool.spec.name}"
@@ -126,7 +124,11 @@ def _no_capacity(best: Room, most: Room, request: GangRequest, pools: int) -> st
 
 def _too_large(most: Room, request: GangRequest, pools: int) -> str:
     largest = f"the largest, {most.place}," if most.domain >= 0 or pools > 1 else "it"
-    return (
-        f"{shape(request)} would not fit in {_where(most, pools)} even if it were empty; "
-        f"{largest} would hold {most.workers}"
+    clauses = few_workers(most.candidate, request)
+    return "; ".join(
+        (
+            f"{shape(request)} would not fit in {_where(most, pools)} even if it were empty",
+            f"{largest} would hold {most.workers}",
+            *clauses,
+        )
     )

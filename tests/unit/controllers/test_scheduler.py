@@ -66,3 +66,62 @@ async def test_an_explanation_counts_what_is_free_when_it_is_given() -> None:
     assert told.refusal is not None
     assert "it has 2" in told.refusal.message
     assert "2 more free nodes" in told.refusal.message
+
+
+async def test_a_defect_ends_neither_the_loop_nor_the_jobs_beside_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = make_server(nodes=2, workers=1)
+    add_job(server, "bad", workers=1)
+    operator = Operator(server)
+    choose = operator.observer.choose_amounts
+
+    def choosing(view: Any, placement: Any) -> Any:
+        if view.key[1] == "bad":
+            raise OverflowError("too large for C")
+        return choose(view, placement)
+
+    monkeypatch.setattr(operator.observer, "choose_amounts", choosing)
+    uids = want_all(operator)
+    for _ in range(3):
+        operator.scheduler.decide()
+    assert list(operator.observer.promises) == [uids[JOB[1]]]
+    told = operator.scheduler.why(uids["bad"]).refusal
+    assert told is not None
+    assert told.reason == "InternalError"
+    assert caplog.text.count("Traceback") == 1
+    assert "trainingjob research/bad: no decision" in caplog.text
+    monkeypatch.setattr(scheduler_module, "place", choosing)
+    operator.scheduler._explain_guarded(operator.scheduler._waiting[uids["bad"]])
+    assert operator.scheduler.why(uids["bad"]).explained
+
+
+async def test_a_pass_that_fails_as_a_whole_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler_module, "AFTER_DEFECT_SECONDS", 0.0)
+    operator = Operator(make_server(nodes=2))
+    (uid,) = want_all(operator).values()
+    decide, failures = operator.scheduler.decide, [RuntimeError("a defect")]
+
+    def failing() -> Any:
+        if failures:
+            raise failures.pop()
+        return decide()
+
+    monkeypatch.setattr(operator.scheduler, "decide", failing)
+    loop = asyncio.create_task(operator.scheduler.run())
+    try:
+        await eventually(lambda: uid in operator.observer.promises)
+    finally:
+        loop.cancel()
+        with suppress(asyncio.CancelledError):
+            await loop
+
+
+async def test_a_job_whose_spec_has_become_unreadable_is_not_decided_on() -> None:
+    server = make_server(nodes=2)
+    operator = Operator(server)
+    (uid,) = want_all(operator).values()
+    server.edit(accelerators={"perWorker": 8, "types": ["H9000"]})
+    operator.see()
+    assert operator.scheduler.decide() == []
+    assert uid not in operator.observer.promises

@@ -146,6 +146,7 @@ class FleetMachine(RuleBasedStateMachine):
     def ask(self):
         for pool in self.fleet.pools.values():
             pool.free_of("rdma/ib")
+            pool.bare_of("rdma/ib")
             pool.matching(TERMS)
             self.fleet.report(pool.spec.name)
 
@@ -165,11 +166,17 @@ class FleetMachine(RuleBasedStateMachine):
     def room_is_what_claims_leave(self):
         for pool in self.fleet.pools.values():
             for name, row in pool.row.items():
-                held = [claim.amounts for claim in self.claims.values() if claim.node == name]
+                there = [claim for claim in self.claims.values() if claim.node == name]
+                held = [claim.amounts for claim in there]
+                daemons = [claim.amounts for claim in there if claim.daemon]
+                pods = self.nodes[name].allocatable["pods"]
+                assert (pool.free_of("pods")[row], pool.bare_of("pods")[row]) == (pods - len(held), pods - len(daemons))
                 for resource in ("cpu", "memory", pool.resource, "rdma/ib"):
                     room = self.nodes[name].allocatable.get(resource, 0) if resource else 0
                     used = sum(amounts.get(resource, 0) for amounts in held) if resource else 0
                     assert int(pool.free_of(resource)[row]) == room - used
+                    kept = sum(amounts.get(resource, 0) for amounts in daemons) if resource else 0
+                    assert int(pool.bare_of(resource)[row]) == room - kept
             rows = [
                 bool(name) and any(selects(t, pool.labels[row]) for t in TERMS) for row, name in enumerate(pool.names)
             ]

@@ -320,7 +320,7 @@ def test_the_gang_holds_its_model(workers: int, memory: int, fits: bool) -> None
     if fits:
         expect_placed(fleet, request)
     else:
-        assert "the model needs" in expect_refused(fleet, request, "MemoryUnsatisfied").message
+        assert "spec.model needs" in expect_refused(fleet, request, "MemoryUnsatisfied").message
 
 
 def test_only_pools_for_training_take_gangs() -> None:

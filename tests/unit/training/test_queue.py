@@ -198,3 +198,18 @@ def test_what_was_placed_is_claimed_for_the_devices_of_the_pool() -> None:
     fleet = make_fleet([make_node("n1")])
     decide(fleet, make_waiting("j"))
     assert fleet.claims["uid-j/1/0"].amounts == {GPU: 8}
+
+
+def test_a_job_on_which_the_search_fails_is_refused_and_the_others_are_placed() -> None:
+    def failing(job: Waiting, placement: Placement) -> list[Claim]:
+        if job.key == "ns/bad":
+            raise RuntimeError("a defect")
+        return claims(job, placement)
+
+    fleet = make_fleet([make_node("n1")])
+    jobs = [make_waiting("bad", created=1), make_waiting("good", created=2)]
+    bad, good = schedule(fleet, order(jobs), failing).verdicts
+    assert isinstance(bad.outcome, Refusal)
+    assert (bad.outcome.reason, str(bad.problem)) == ("InternalError", "a defect")
+    assert nodes_of(good) == ("n1",)
+    assert (good.behind, good.problem) == ("", None)

@@ -26,7 +26,10 @@ TOLERANT = (Toleration("example.com/team", "Exists"),)
 
 def make_nodes() -> list[NodeFacts]:
     """Two racks of H100 hosts, one of them with a tainted host, and a small pool of H200 hosts."""
-    p = [make_node(f"p{number}", block="a", rack=str(number // 3), pool="p") for number in range(6)]
+    p = [
+        make_node(f"p{number}", block="a", rack=str(number // 3), pool="p", allocatable={"rdma/ib": 8})
+        for number in range(6)
+    ]
     q = [make_node(f"q{number}", block="a", rack="q", pool="q") for number in range(2)]
     return [*p, make_node("own", block="a", rack="0", taints=[TEAM]), *q]
 
@@ -39,16 +42,16 @@ def new_fleet() -> Fleet:
 
 
 def claims(job: Waiting, placement: Placement) -> list[Claim]:
-    devices, cpu = job.request.accelerators_per_worker, job.request.per_worker.get("cpu", 0) // 1000
+    devices, needs = job.request.accelerators_per_worker, job.request.per_worker
     keys = [gang_key(job.uid, job.attempt, rank) for rank in range(len(placement.nodes))]
-    return [make_claim(key, node, devices, cpu=cpu) for key, node in zip(keys, placement.nodes, strict=True)]
+    return [make_claim(key, node, devices, amounts=needs) for key, node in zip(keys, placement.nodes, strict=True)]
 
 
 requests = st.builds(
     GangRequest,
     workers=st.integers(1, 5),
     accelerators_per_worker=st.sampled_from([4, 8]),
-    per_worker=st.sampled_from([{}, {"cpu": 150_000}]),
+    per_worker=st.sampled_from([{}, {"cpu": 150_000}, {"rdma/ib": 8}]),
     types=st.sampled_from([(), ("H100",), ("H200",), ("H200", "H100"), ("MI300X",)]),
     required_level=st.sampled_from([None, None, "rack", "galaxy"]),
     tolerations=st.sampled_from([(), TOLERANT]),
@@ -62,6 +65,9 @@ events: dict[str, Callable[[Fleet, str], object]] = {
     "free": lambda fleet, name: fleet.release([f"busy {name}"]),
     "serve": lambda fleet, name: fleet.claim([make_claim(f"service {name}", name, 1, role="Inference")]),
     "daemon": lambda fleet, name: fleet.claim([make_claim(f"daemon {name}", name, 0, cpu=100, daemon=True)]),
+    "rdma daemon": lambda fleet, name: fleet.claim(
+        [make_claim(f"daemon {name}", name, 0, daemon=True, amounts={"rdma/ib": 1})]
+    ),
     "no daemon": lambda fleet, name: fleet.release([f"daemon {name}"]),
     "cordon": lambda fleet, name: fleet.set_node(replace(NODES[name], unschedulable=True)),
     "taint": lambda fleet, name: fleet.set_node(replace(NODES[name], taints=(TEAM,))),
