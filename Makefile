@@ -15,7 +15,7 @@ UV := build/lock/bin/uv
 UV_VERSION := 0.13.9
 COMPILE = $(UV) pip compile --quiet --no-header --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-emit-index-url $(if $(UPGRADE),--upgrade)
-BENCHES := placement waiting gang idle replay autoscale services mix
+BENCHES := placement waiting gang idle replay autoscale services mix spot
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

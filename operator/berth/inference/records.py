@@ -72,7 +72,8 @@ class MixBounds:
 
     ``survive``: the work that must still be carried when any one zone's spot replicas are gone. ``max_zone_loss``: the
     share of all capacity that one zone's spot may be. ``max_spot_share``: the share of replicas on spot. ``keep``: at
-    least so many replicas of a variant, by name. ``survive_zones``: the only zones that ``survive`` speaks of; None: all.
+    least so many replicas of a variant, by name. ``survive_zones``: those that ``survive`` speaks
+    of; None: all.
     """
 
     work: float

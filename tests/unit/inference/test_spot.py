@@ -176,7 +176,7 @@ def test_replacements_are_ready_before_spot_that_was_given_notice_ends():
     for now in (1000.0, 1060.0, leaves):
         ready = started is not None and now - started >= cold
         fresh = [Replica(f"n{i}", f"n{i}", "od", now, ready=ready) for i in range(wanted["od"] - 1)]
-        alive = tuple([steady, *fresh, *spot])
+        alive = (steady, *fresh, *spot)
         goal = hedged(cheapest_mix, outlook({"a": WILD}))(offers({"a": 0}), bounds, staying(wanted, alive))
         counts = settle(goal.counts, wanted, alive, VARIANTS, 4.0, {"a": 3, "od": 100})
         if started is None:

@@ -1,0 +1,1 @@
+"""Policies for spot capacity that ``benchmarks.spot`` compares."""
