@@ -20,7 +20,8 @@ from berth.devcluster.process import wait_until
 
 Kubectl = Callable[..., str]
 
-
+REQUIRED = "BERTH_REQUIRE_CLUSTER"
+"""Set where a run without a control plane proves too little, as in CI: its absence then fails."""
 BINARIES = pytest.StashKey[Binaries | ToolMissing]()
 
 
@@ -47,10 +48,14 @@ def _programs(config: pytest.Config) -> Binaries | ToolMissing:
 
 @pytest.fixture(scope="session")
 def binaries(pytestconfig: pytest.Config) -> Binaries:
-    """The control plane's programs; skips, with the reason, where neither they nor a Go can be had."""
+    """The control plane's programs; skips, with the reason, where neither they nor a Go can be had.
+
+    With BERTH_REQUIRE_CLUSTER in the environment it fails instead.
+    """
     programs = pytestconfig.stash[BINARIES]
     if isinstance(programs, ToolMissing):
-        pytest.skip(f"no control plane can be had here: {programs}")
+        refuse = pytest.fail if os.environ.get(REQUIRED) else pytest.skip
+        refuse(f"no control plane can be had here: {programs}")
     return programs
 
 
