@@ -4,33 +4,45 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.invariants import InvariantWatcher
+from benchmarks.writes import Access, AuditLog
 from berth.catalogue.load import load
+from berth.controllers.permissions import PERMISSIONS
 from berth.devcluster import cluster as devcluster
 from berth.devcluster.api import Api
 from berth.devcluster.binaries import Binaries
 from berth.devcluster.cluster import DevCluster
 from berth.devcluster.components import Features
-from berth.devcluster.operator import Operator, install_chart, start_operator
+from berth.devcluster.operator import OPERATOR_NAMESPACE, Operator, install_chart, start_operator
 from berth.devcluster.process import wait_until
 from tests.conftest import Kubectl, run_kubectl
 
 Json = dict[str, Any]
+HERE = Path(__file__).parent
 PATIENCE = 40.0
+NOT_SEEN_HERE = {
+    "apps/deployments", "policy/poddisruptionbudgets", "gateway.networking.k8s.io/", "patch core/services",
+    "patch core/pods", "patch berth.dev/inferenceservices/status", "scheduling.k8s.io/podgroups",
+    "get core/pods", "get core/services", "patch events.k8s.io/events",
+}  # fmt: skip
+"""Accesses, or parts of their names, that these tests do not cause: what needs an InferenceService; native gangs, which
+this control plane does not serve; a look at what is there already, after a crash; an event that repeats for minutes."""
 
 
 @dataclass
 class Berth:
-    """A cluster in which Berth runs."""
+    """A cluster in which Berth runs; ``audit`` has all that its account asked for."""
 
     cluster: DevCluster
     api: Api
+    audit: AuditLog
     operators: list[Operator] = field(default_factory=list)
 
     def start(self, identity: str = "operator-0") -> Operator:
@@ -132,21 +144,44 @@ class Jobs:
 
 
 @pytest.fixture(scope="session")
-def berth_cluster(binaries: Binaries) -> Iterator[Berth]:
-    """The cluster: tiny fleet, chart installed, nobody running yet."""
+def berth_cluster(
+    request: pytest.FixtureRequest, binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Berth]:
+    """The cluster: tiny fleet, chart installed, nobody running yet. Nothing that is asked of it may be forbidden."""
     devcluster.reap()
+    audit = AuditLog(tmp_path_factory.mktemp("audit"), f"system:serviceaccounts:{OPERATOR_NAMESPACE}", reads=True)
+    server = audit.wrapped(binaries.components["kube-apiserver"])
+    audited = replace(binaries, components={**binaries.components, "kube-apiserver": server})
     features = Features(node_leases=False)
-    running = DevCluster.up(f"e2e-{os.getpid()}", fleet="tiny", binaries=binaries, owned=True, features=features)
+    running = DevCluster.up(f"e2e-{os.getpid()}", fleet="tiny", binaries=audited, owned=True, features=features)
     try:
         install_chart(running)
-        berth = Berth(running, running.api())
+        berth = Berth(running, running.api(), audit)
         try:
             yield berth
         finally:
             berth.stop_all()
         running.expect_running()
+        expect_roles_fit(audit.accesses(), everything=_all_are_run(request))
     finally:
         running.down()
+
+
+def expect_roles_fit(asked: Collection[Access], *, everything: bool) -> None:
+    """Nothing was forbidden, and after ``everything`` nothing is allowed that nobody asked for."""
+    assert [str(access) for access in asked if not access.allowed] == [], "asked for what its roles do not allow"
+    if everything:
+        used = {str(access) for access in asked}
+        allowed = {str(Access(verb, row.group, row.resource, True)) for row in PERMISSIONS for verb in row.verbs}
+        unused = {name for name in allowed - used if not any(part in name for part in NOT_SEEN_HERE)}
+        assert unused == set(), "take what is never asked for out of the table of permissions"
+
+
+def _all_are_run(request: pytest.FixtureRequest) -> bool:
+    """Whether every test of this folder was to be run, and none failed."""
+    options, modules = request.config.option, {item.path for item in request.session.items}
+    chosen = options.keyword or options.markexpr or options.lf or any("::" in name for name in request.config.args)
+    return not chosen and not request.session.testsfailed and modules >= set(HERE.glob("test_*.py"))
 
 
 @pytest.fixture

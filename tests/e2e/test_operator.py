@@ -5,8 +5,11 @@ from __future__ import annotations
 import http.client
 import time
 
+from berth.devcluster.operator import Operator
 from berth.devcluster.process import wait_until
 from tests.e2e.conftest import Berth, Jobs
+
+STILL_SECONDS = 5.0
 
 
 def lease(berth: Berth) -> dict[str, object]:
@@ -21,11 +24,29 @@ def get(port: int, path: str) -> tuple[int, str]:
     return answer.status, answer.read().decode()
 
 
-def versions(jobs: Jobs) -> dict[str, str]:
-    names = ("a", "b")
+def leads(operator: Operator) -> bool:
+    return "berth_leading 1.0" in get(operator.health_port, "/metrics")[1]
+
+
+def versions(jobs: Jobs, *names: str) -> dict[str, str]:
+    """Which version of each job and of its pods there is; a write makes another."""
     pods = [pod for name in names for pod in jobs.pods(name)]
     found = {str(pod["metadata"]["name"]): str(pod["metadata"]["resourceVersion"]) for pod in pods}
     return found | {name: str(jobs.get(name)["metadata"]["resourceVersion"]) for name in names}
+
+
+def settled(jobs: Jobs, *names: str) -> dict[str, str]:
+    """The versions once they have stood still for some seconds: what was due has been written."""
+    seen, since = versions(jobs, *names), time.monotonic()
+
+    def still() -> bool:
+        nonlocal seen, since
+        if (now := versions(jobs, *names)) != seen:
+            seen, since = now, time.monotonic()
+        return time.monotonic() - since > STILL_SECONDS
+
+    assert wait_until(still, 40), "writes do not end"
+    return seen
 
 
 def test_a_killed_operator_is_taken_up_where_it_was(jobs: Jobs, berth: Berth) -> None:
@@ -45,22 +66,44 @@ def test_a_restart_writes_nothing_that_is_not_due(jobs: Jobs, berth: Berth) -> N
     jobs.submit("b", 8)
     jobs.expect_phase("a", "Running")
     jobs.expect("b", lambda status: status.get("message"))
-    time.sleep(15)
-    before = versions(jobs)
+    before = settled(jobs, "a", "b")
     berth.stop_all()
     berth.start("again")
     assert wait_until(lambda: str(lease(berth).get("holderIdentity", "")).startswith("again"), 40)
-    time.sleep(8)
-    assert versions(jobs) == before
+    jobs.submit("c", 8)
+    jobs.expect("c", lambda status: status.get("message"))  # by then the new one has looked at all jobs
+    assert settled(jobs, "a", "b") == before
+
+
+def test_a_paused_leader_that_wakes_up_writes_nothing(jobs: Jobs, berth: Berth) -> None:
+    (first,) = berth.operators
+    second = berth.start("operator-1")
+    assert leads(first)
+    jobs.submit("a", 3)
+    assert wait_until(lambda: bool(jobs.pods("a")), 20)
+    first.pause()  # in the middle of a start, and for longer than its lease lasts
+    jobs.submit("b", 1)
+    assert wait_until(lambda: leads(second), 40)
+    for name in ("a", "b"):
+        status = jobs.expect_phase(name, "Running")
+        assert status["attempt"] == 1, "the successor did not adopt the start"
+        jobs.expect(name, lambda status: status.get("readyWorkers") == status["workers"])
+    assert [pod["metadata"]["name"] for pod in jobs.pods("a")] == ["a-1-0", "a-1-1", "a-1-2"]
+    before = settled(jobs, "a", "b")
+    first.resume()
+    assert wait_until(lambda: not first.process.alive(), 20), "it did not notice that its time was over"
+    assert settled(jobs, "a", "b") == before
+    assert leads(second)
+    berth.operators.remove(first)
 
 
 def test_two_replicas_are_warm_and_one_writes(jobs: Jobs, berth: Berth) -> None:
     second = berth.start("operator-1")
     assert get(second.health_port, "/readyz")[0] == 200
-    assert "berth_leading 0.0" in get(second.health_port, "/metrics")[1]
+    assert not leads(second)
     berth.operators[0].stop()
     began = time.monotonic()
-    assert wait_until(lambda: "berth_leading 1.0" in get(second.health_port, "/metrics")[1], 20)
+    assert wait_until(lambda: leads(second), 20)
     assert time.monotonic() - began < 10, "a released lease was not taken over at once"
     jobs.submit("next", 1)
     jobs.expect_phase("next", "Running")
@@ -70,10 +113,11 @@ def test_two_replicas_are_warm_and_one_writes(jobs: Jobs, berth: Berth) -> None:
 def test_metrics_say_what_is_going_on(jobs: Jobs, berth: Berth) -> None:
     jobs.submit("seen", 1)
     jobs.expect_phase("seen", "Running")
-    status, text = get(berth.operators[0].health_port, "/metrics")
+    port = berth.operators[0].health_port
+    assert wait_until(lambda: 'berth_gangs{phase="Running"}' in get(port, "/metrics")[1], 10)
+    status, text = get(port, "/metrics")
     assert status == 200
     for name in (
-        'berth_gangs{phase="Running"}',
         "berth_decision_seconds_count",
         'berth_api_requests_total{outcome="201",resource="pods",verb="create"}',
         'berth_watch_staleness_seconds{resource="pods"}',
@@ -82,7 +126,7 @@ def test_metrics_say_what_is_going_on(jobs: Jobs, berth: Berth) -> None:
         "berth_queue_depth",
     ):
         assert name in text, name
-    assert get(berth.operators[0].health_port, "/healthz") == (200, "ok\n")
+    assert get(port, "/healthz") == (200, "ok\n")
 
 
 def test_pools_report_what_they_hold(jobs: Jobs, berth: Berth) -> None:

@@ -76,11 +76,9 @@ PERMISSIONS: Final[tuple[Permission, ...]] = (
     Permission("berth.dev", "acceleratorpools/status", ("patch",), "capacity, overlap, largest gang"),
     Permission("berth.dev", "inferenceservices", _FOLLOW, "models to be served"),
     Permission("berth.dev", "inferenceservices/status", ("patch",), "phase, variants, demand, decisions, cost"),
-    Permission("events.k8s.io", "events", ("create", "patch", "update"), "every transition, repeats folded"),
+    Permission("events.k8s.io", "events", ("create", "patch"), "every transition, repeats folded"),
     Permission("coordination.k8s.io", "leases", ("create",), "one writer at a time", scope="own"),
-    Permission(
-        "coordination.k8s.io", "leases", ("get", "update", "patch"), "one writer at a time", scope="own", named=True
-    ),
+    Permission("coordination.k8s.io", "leases", ("get", "update"), "one writer at a time", scope="own", named=True),
 )
 """All that the operator may do. Order is that of the generated rules."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.writes import AuditLog, Write, expected_of_gangs, from_audit, from_metrics, policy
+from benchmarks.writes import Access, AuditLog, Write, accesses, expected_of_gangs, from_audit, from_metrics, policy
 
 METRICS = """\
 # HELP apiserver_request_total Counter of apiserver requests.
@@ -56,6 +56,24 @@ def record(verb: str = "create", resource: str = "pods", code: int = 201, **more
 )  # fmt: skip
 def test_an_audit_record_is_a_write_when_it_succeeded(line: str, expected: list[Write]) -> None:
     assert [write for write, _ in from_audit([line])] == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (record("list", code=200), [Access("list", "", "pods", True)]),
+        (record("patch", objectRef={"resource": "trainingjobs", "subresource": "status", "apiGroup": "berth.dev"}),
+         [Access("patch", "berth.dev", "trainingjobs/status", True)]),
+        (record("get", code=403, annotations={"authorization.k8s.io/decision": "forbid"}),
+         [Access("get", "", "pods", False)]),
+        (record(code=403, annotations={"authorization.k8s.io/decision": "allow"}),
+         [Access("create", "", "pods", True)]),
+        (record("get", objectRef=None), []),
+    ],
+    ids=["a read", "a subresource", "what no role allows", "what a quota refuses", "no resource"],
+)  # fmt: skip
+def test_an_access_is_what_a_role_would_call_it(line: str, expected: list[Access]) -> None:
+    assert list(accesses([line])) == expected
 
 
 def test_the_audit_log_is_read_on_and_only_in_whole_lines(tmp_path: Path) -> None:
