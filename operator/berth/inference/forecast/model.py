@@ -135,7 +135,7 @@ class DemandModel:
     def _answer(self, account: Steering, promise: float) -> Target:
         assert self.race is not None
         assert self.margins is not None
-        method = self.race.best(round(account.price))[1]
+        method = self.race.best(round(account.price))[0]
         mean = self.history.mean
         known = self.margins.count >= 1 and mean > 0
         error = self.margins.constant

@@ -23,7 +23,7 @@ VERSION: Final = 1
 LIMIT_BYTES: Final = 4096
 _DAY_BINS: Final = (288, 576)
 _WEEK_BINS: Final = 672
-_KEPT: Final = 3  # candidates by price
+_KEPT: Final = 4  # candidates by price
 _BEHIND: Final = 1.3
 _UNKNOWN: Final = 255
 
@@ -117,7 +117,7 @@ def race_fields(race: Race) -> dict[str, Any]:
         "carried": race.carried,
         "offered": race.offered,
         "asked": _floats(race.asked),
-        "accounts": _floats(np.concatenate([race.unserved, race.spent])),
+        "unserved": _floats(race.unserved),
         "members": members.astype(np.uint16).tobytes(),
         "weights": weights.astype(np.float16).tobytes(),
         "scores": _floats(np.stack([race.cost[members], race.lost[members]])),
@@ -131,7 +131,7 @@ def restore_race(fields: dict[str, Any], span: int, day: int) -> Race:
     race.carried, race.offered = float(fields["carried"]), float(fields["offered"])
     race.asked = _array(fields["asked"])
     race.followed[:] = np.ceil(race.asked - 1e-6)
-    race.unserved, race.spent = _array(fields["accounts"]).reshape(2, len(PRICES))
+    race.unserved = _array(fields["unserved"])
     kept = np.frombuffer(fields["members"], dtype=np.uint16).astype(np.int64).reshape(len(PRICES), _KEPT)
     if kept.max() >= CANDIDATES:
         raise BadRecord("the forecast record names candidates that do not exist")
