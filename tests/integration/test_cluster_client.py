@@ -166,7 +166,7 @@ async def test_a_namespace_that_is_being_deleted_takes_nothing_new(client: ApiCl
         assert (await client.get(NAMESPACES, name)).terminating
         with pytest.raises(Forbidden) as caught:
             await client.create(SERVICES, {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 1}]}}, name)
-        assert caught.value.namespace_terminating
+        assert caught.value.caused_by("NamespaceTerminating")
     finally:
         await client.patch(CONFIG_MAPS, "holds", {"metadata": {"finalizers": None}}, name)
 

@@ -12,26 +12,8 @@ from typing import Final, Literal
 from berth.api.common import Condition, rfc3339, shorten
 
 Status = Literal["True", "False", "Unknown"]
-TRUE: Final = "True"
-FALSE: Final = "False"
-UNKNOWN: Final = "Unknown"
 
 _MESSAGE_LIMIT: Final = 32_768
-
-
-class TrainingCondition:
-    """Condition types of a TrainingJob."""
-
-    ACCEPTED: Final = "Accepted"
-    QUOTA_RESERVED: Final = "QuotaReserved"
-    MEMORY_FITS: Final = "MemoryFits"
-    FABRIC_SATISFIED: Final = "FabricSatisfied"
-    PLACED: Final = "Placed"
-    ALL_RUNNING: Final = "AllRunning"
-    CHECKPOINT_HEALTHY: Final = "CheckpointHealthy"
-    SUSPENDED: Final = "Suspended"
-    COMPLETE: Final = "Complete"
-    FAILED: Final = "Failed"
 
 
 class PoolCondition:
@@ -39,18 +21,6 @@ class PoolCondition:
 
     READY: Final = "Ready"
     TOPOLOGY_COMPLETE: Final = "TopologyComplete"
-
-
-class PoolReason:
-    """Reasons in conditions of an AcceleratorPool."""
-
-    NODES_MATCHED: Final = "NodesMatched"
-    NO_NODES: Final = "NoNodes"
-    NODES_SHARED: Final = "NodesShared"
-    UNKNOWN_ACCELERATOR: Final = "UnknownAccelerator"
-    COMPLETE: Final = "Complete"
-    LABELS_MISSING: Final = "LabelsMissing"
-    HOSTS_AMBIGUOUS: Final = "HostsAmbiguous"
 
 
 class ServiceCondition:
@@ -96,17 +66,6 @@ def set_condition(
     return tuple(after if condition.type == type else condition for condition in conditions)
 
 
-def remove_condition(conditions: Sequence[Condition], type: str) -> tuple[Condition, ...]:
-    """``conditions`` without the one of ``type``."""
-    return tuple(condition for condition in conditions if condition.type != type)
-
-
 def find_condition(conditions: Sequence[Condition], type: str) -> Condition | None:
     """The condition of ``type``, if it was ever set."""
     return next((condition for condition in conditions if condition.type == type), None)
-
-
-def is_true(conditions: Sequence[Condition], type: str) -> bool:
-    """Whether the condition of ``type`` is True."""
-    found = find_condition(conditions, type)
-    return found is not None and found.status == TRUE

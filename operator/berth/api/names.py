@@ -1,7 +1,6 @@
-"""Every name of the contract that is not a field: group, kinds, labels, managers, classes, event reasons.
+"""Names of the contract that are no fields: group, kinds, labels, managers, classes, reasons of services' events.
 
-They are API: users select by the labels, alert on the reasons and read the managers in ``managedFields``, so each is
-spelled once, here, and nowhere else as a literal.
+They are API: users select by the labels, alert on the reasons and read the managers in ``managedFields``.
 """
 
 from __future__ import annotations
@@ -73,26 +72,6 @@ MAX_NAME_LENGTH: Final = 40
 """Of a TrainingJob or InferenceService: leaves room in a 63-character label for ``-<attempt>-<rank>``."""
 SERVER_CONTAINER: Final = "server"
 """The engine's container in an InferenceService's template."""
-
-
-class TrainingEvent:
-    """Reasons of events on a TrainingJob."""
-
-    ACCEPTED: Final = "Accepted"
-    REJECTED: Final = "Rejected"
-    PLACED: Final = "Placed"
-    STARTED: Final = "Started"
-    START_TIMED_OUT: Final = "StartTimedOut"
-    WORKER_FAILED: Final = "WorkerFailed"
-    NODE_LOST: Final = "NodeLost"
-    RESTARTING: Final = "Restarting"
-    PREEMPTING: Final = "Preempting"
-    PREEMPTED: Final = "Preempted"
-    CHECKPOINT_SKIPPED: Final = "CheckpointSkipped"
-    SUSPENDED: Final = "Suspended"
-    RESUMED: Final = "Resumed"
-    COMPLETED: Final = "Completed"
-    FAILED: Final = "Failed"
 
 
 class ServiceEvent:

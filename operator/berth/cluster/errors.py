@@ -97,11 +97,6 @@ class Forbidden(ApiError):
     """403."""
 
     @property
-    def namespace_terminating(self) -> bool:
-        """Whether the create was refused because its namespace is being deleted."""
-        return self.caused_by("NamespaceTerminating")
-
-    @property
     def quota_exceeded(self) -> bool:
         """Whether a ResourceQuota has no room for the object, or is too new to know.
 

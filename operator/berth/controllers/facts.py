@@ -6,7 +6,6 @@ Each function looks at one object and says what it means for a decision; none re
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
@@ -238,8 +237,3 @@ def _shared(amounts: dict[str, int]) -> Resources:
     if len(_SHARED) > 10_000:
         _SHARED.clear()
     return _SHARED.setdefault(key, amounts)
-
-
-def unix(stamp: datetime | None) -> float | None:
-    """Unix seconds of an API time."""
-    return stamp.timestamp() if stamp is not None else None

@@ -36,7 +36,7 @@ def explain(fleet: Fleet, request: GangRequest, refusal: Refusal, running: Seque
 
     Refusals that no room can mend are returned as they are. Each change alone is enough as things are now.
     """
-    if refusal.reason not in ("NoCapacity", "TooLarge", "SearchGaveUp"):
+    if refusal.reason not in ("NoCapacity", "TooLarge"):
         return refusal
     groups = candidates(fleet, request)
     if isinstance(groups, Refusal):

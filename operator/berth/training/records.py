@@ -16,7 +16,6 @@ RefusalReason = Literal[
     "UnknownLevel",  # no candidate pool has the level named
     "TooLarge",  # would not fit on the candidate pools even if they were empty
     "NoCapacity",  # would fit if room were free
-    "SearchGaveUp",  # neither found nor refuted within the budget
     "InternalError",  # the search itself failed
 ]
 

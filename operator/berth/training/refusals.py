@@ -21,7 +21,7 @@ from berth.fleet.pool import Pool
 from berth.training.placement import usable_rows
 from berth.training.records import GangRequest, Refusal, RefusalReason
 
-KEEPING: Final[frozenset[RefusalReason]] = frozenset({"NoCapacity", "SearchGaveUp"})
+KEEPING: Final[frozenset[RefusalReason]] = frozenset({"NoCapacity"})
 """Why a job waits for room, and therefore keeps free what it could use."""
 
 _OF_STRUCTURE: Final[frozenset[RefusalReason]] = frozenset({"NoPool", "FabricUnsatisfied", "UnknownLevel"})

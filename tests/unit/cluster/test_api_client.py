@@ -115,7 +115,7 @@ async def test_a_create_in_a_dying_namespace_is_told_apart(server: Server, hasty
     server.script = [answer(403, {"kind": "Status", "reason": "Forbidden", "details": details})]
     with pytest.raises(Forbidden) as caught:
         await client(server, hasty).create(PODS, {}, "n")
-    assert caught.value.namespace_terminating
+    assert caught.value.caused_by("NamespaceTerminating")
 
 
 async def test_a_page_of_a_proxy_becomes_the_message(server: Server, hasty: FakeClock):
