@@ -28,7 +28,7 @@ import numpy as np
 
 from benchmarks import spot_traces
 from benchmarks.spot_policies import clairvoyant
-from benchmarks.spot_policies.base import Outcome, Policy, Rules, World, ahead, simulate
+from benchmarks.spot_policies.base import Outcome, Policy, Rules, World, simulate
 from benchmarks.spot_policies.ours import Ours
 from benchmarks.spot_policies.simple import OnDemandOnly, SpotOnly
 from benchmarks.spot_policies.skyserve import SkyServe
@@ -77,8 +77,8 @@ def main() -> int:
     groups = list(found.groups) if found is not None else spot_traces.generate()
     source = folder or "the seeded stand-in (no TRACES given)"
     problems = list(found.problems) if found is not None else []
-    for problem in problems:
-        progress(f"left out: {problem}")
+    for left_out in problems:
+        progress(f"left out: {left_out}")
     if small:
         groups = [Group(each.name, each.zones, each.nodes[:, :SMALL_STEPS]) for each in groups[:2]]
     progress(f"{len(groups)} groups of zones from {source}")

@@ -29,6 +29,7 @@ _ENDINGS: Final = (".json", ".csv", ".txt")
 _LONGEST: Final = 400 * 86400
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def read(path: Path) -> tuple[str, Ints]:
     return kind, _steps(times, values)
 
 
-def _json(path: Path, document: Any) -> tuple[str, NDArray[np.float64], NDArray[np.float64]]:
+def _json(path: Path, document: Any) -> tuple[str, Floats, Floats]:
     gap = float(document["metadata"]["gap_seconds"])
     values = np.array(document["data"], dtype=np.float64)
     if not gap > 0 or values.ndim != 1:
@@ -99,10 +100,11 @@ def _json(path: Path, document: Any) -> tuple[str, NDArray[np.float64], NDArray[
     date = _DATE.search(path.stem)
     kind = path.stem.split("_", 1)[0]
     name = f"{kind}-{date.group()}-{gap:g}s" if date else path.stem
-    return name, np.arange(len(values) + 1) * gap, np.append(values, values[-1:])
+    times: Floats = np.arange(len(values) + 1, dtype=np.float64) * gap
+    return name, times, np.append(values, values[-1:])
 
 
-def _lines(text: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _lines(text: str) -> tuple[Floats, Floats]:
     times: list[float] = []
     values: list[float] = []
     held: set[str] = set()
@@ -123,13 +125,14 @@ def _lines(text: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return np.array(times)[order], np.array(values)[order]
 
 
-def _steps(times: NDArray[np.float64], values: NDArray[np.float64]) -> Ints:
+def _steps(times: Floats, values: Floats) -> Ints:
     # The least of each step, its first value being the one that held before: a short loss is a loss.
     edges = np.arange(times[0], times[-1], STEP_SECONDS)
     start = np.searchsorted(times, edges, side="right") - 1
     end = np.searchsorted(times, edges + STEP_SECONDS, side="left")
     least = np.array([values[a : max(b, a + 1)].min() for a, b in zip(start, end, strict=True)])
-    return np.floor(least / values.max() * NODES + 0.5).astype(np.int64)
+    nodes: Ints = np.floor(least / values.max() * NODES + 0.5).astype(np.int64)
+    return nodes
 
 
 def _group(name: str, entries: Sequence[tuple[str, Ints]]) -> Group:

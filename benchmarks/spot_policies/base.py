@@ -140,7 +140,8 @@ def simulate(policy: Policy, world: World, demand: Ints, rules: Rules, *, notice
 def ahead(demand: Ints) -> Ints:
     """The most that is demanded from each step until a replica started in it is ready."""
     padded = np.append(demand, np.repeat(demand[-1:], COLD_STEPS))
-    return np.max(np.stack([padded[i : i + len(demand)] for i in range(COLD_STEPS + 1)]), axis=0)
+    most: Ints = np.max(np.stack([padded[i : i + len(demand)] for i in range(COLD_STEPS + 1)]), axis=0)
+    return most
 
 
 class _Run:
@@ -176,7 +177,7 @@ class _Run:
             self.losses += sum(not now[replica.slot] and replica.leaves_at is None for replica in self.places[zone])
             self.places[zone][:] = kept
             if self.notice:
-                stays = up[step : min(step + NOTICE_STEPS, self.last) + 1].all(axis=0)
+                stays = np.logical_and.reduce(up[step : min(step + NOTICE_STEPS, self.last) + 1], axis=0)
                 self.going[zone] = int((now & ~stays).sum())
                 for replica in kept:
                     if not stays[replica.slot] and replica.leaves_at is None:

@@ -46,14 +46,14 @@ class SkyServe:
         ready = sum(view.ready(zone) for zone in self._zones)
         refused: set[str] = set()
         while sum(counts.values()) < wanted:
-            zone = self._next(counts, per_zone, refused)
-            if zone is None:
+            chosen = self._next(counts, per_zone, refused)
+            if chosen is None:
                 break
-            if counts[zone] < view.nodes[zone]:
-                counts[zone] += 1
+            if counts[chosen] < view.nodes[chosen]:
+                counts[chosen] += 1
             else:
-                refused.add(zone)
-                self._set_aside(zone)
+                refused.add(chosen)
+                self._set_aside(chosen)
         while sum(counts.values()) > wanted:
             counts[max(counts, key=lambda zone: counts[zone])] -= 1
         self._before = dict(counts)
