@@ -63,8 +63,9 @@ def peaks(history: History, span: int) -> Floats:
     hour = history.last // history.hour
     plain.append(max(float(history.hours[(hour - age) % 24]) for age in range(_PEAK_HOURS)))
     plain += [float(history.hours.max()), history.peak]
-    answer = np.concatenate([np.array(plain), _seasonal(history, span, last).ravel()])
-    return np.maximum(answer, 0.0)
+    answer: Floats = np.concatenate([np.array(plain), _seasonal(history, span, last).ravel()])
+    np.maximum(answer, 0.0, out=answer)
+    return answer
 
 
 def _seasonal(history: History, span: int, last: float) -> Floats:
@@ -72,7 +73,8 @@ def _seasonal(history: History, span: int, last: float) -> Floats:
     ahead = history.last + 1 + np.arange(span)
     profile = history.expect(ahead)
     known = ~np.isnan(profile)
-    top = np.where(known, profile, -np.inf).max(axis=1)
+    top: Floats = np.where(known, profile, -np.inf).max(axis=1)
     ratio = np.clip(history.level / np.maximum(history.expected, _LEAST), 1 / _RATIO, _RATIO)
-    both = np.stack([top[:, None] + history.offset, top[:, None] * ratio], axis=1)
-    return np.where(known.any(axis=1)[:, None, None], both, last)
+    both: Floats = np.stack([top[:, None] + history.offset, top[:, None] * ratio], axis=1)
+    both[~np.isfinite(top)] = last
+    return both

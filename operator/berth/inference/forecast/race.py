@@ -106,7 +106,8 @@ class Race:
         self.count = other.count
         self.newest, self.asked = other.newest.copy(), other.asked.copy()
         self.rest()
-        self.cost, self.lost = other.cost / 2, other.lost / 2
+        self.cost[:] = other.cost / 2
+        self.lost[:] = other.lost / 2
         self.unserved, self.offered = other.unserved / 2, other.offered / 2
         self.carried = other.carried
         self._pick()
@@ -131,8 +132,9 @@ class Race:
 
 
 def _wanted(foreseen: Floats, units: Floats, lowest: float, highest: float) -> NDArray[np.int16]:
-    wanted = (foreseen[:, None, None] + units[:, :, None] * UNITS).ravel()
-    return np.clip(np.ceil(wanted - 1e-9), lowest, min(highest, MOST)).astype(np.int16)
+    wanted: Floats = (foreseen[:, None, None] + units[:, :, None] * UNITS).ravel()
+    whole: NDArray[np.int16] = np.clip(np.ceil(wanted - 1e-9), lowest, min(highest, MOST)).astype(np.int16)
+    return whole
 
 
 def _doubt() -> NDArray[np.float32]:
@@ -141,7 +143,8 @@ def _doubt() -> NDArray[np.float32]:
     scales = np.array([_SCALE_DOUBT[scale] for scale in SCALES])
     margin = np.abs(np.log1p(np.maximum(UNITS, 0.0)) - np.log(PRICES)[:, None])
     doubt = methods[:, None, None] + scales[:, None] + margin[:, None, None, :]
-    return doubt.reshape(len(PRICES), CANDIDATES).astype(np.float32)
+    flat: NDArray[np.float32] = doubt.reshape(len(PRICES), CANDIDATES).astype(np.float32)
+    return flat
 
 
 _DOUBT: Final = _doubt()
