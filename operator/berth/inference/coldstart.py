@@ -35,6 +35,8 @@ class Prior:
 
     def quantile(self, share: float) -> float:
         """The quantile ``share`` (0 to 1, exclusive)."""
+        if self.p50 <= 0:
+            return max(self.p90, 0.0)
         sigma = math.log(max(self.p90 / self.p50, 1.0)) / _Z90
         return self.p50 * math.exp(sigma * NormalDist().inv_cdf(share))
 
@@ -96,7 +98,7 @@ class ColdStarts:
                 "accelerator": key.accelerator,
                 **({"nodeClass": key.node_class} if key.node_class else {}),
                 "cached": key.cached,
-                "seconds": [round(sample) for sample in known],
+                "seconds": [max(1, round(sample)) for sample in known],
             }
             for key, known in sorted(self.samples.items())
         ]
@@ -108,7 +110,8 @@ class ColdStarts:
         for entry in record:
             try:
                 key = Key(entry["model"], entry["accelerator"], entry.get("nodeClass", ""), bool(entry["cached"]))
-                starts.samples[key] = [float(sample) for sample in entry["seconds"]][-KEPT:]
+                known = [float(sample) for sample in entry["seconds"]]
+                starts.samples[key] = [sample for sample in known if math.isfinite(sample) and sample > 0][-KEPT:]
             except (KeyError, TypeError, ValueError):
                 continue
         return starts

@@ -77,17 +77,3 @@ def _fresh(signal: SignalFacts, sample: Sample | None, now: float) -> tuple[Samp
     if age > signal.expires:
         return None, f"the last sample is {format_duration(age)} old"
     return sample, ""
-
-
-@dataclass(frozen=True, slots=True)
-class Counter:
-    """The last reading of a counter that only grows, but for restarts of what counts."""
-
-    total: float
-    at: float
-
-    def rate(self, total: float, at: float) -> float | None:
-        """Per second since this reading; after a reset what has been counted since; None if no time has passed."""
-        if at <= self.at:
-            return None
-        return (total - self.total if total >= self.total else total) / (at - self.at)

@@ -113,7 +113,9 @@ class _Relaxation:
         self.sums = np.zeros((len(self.groups), len(program.columns)))
         for position, group in enumerate(self.groups):
             self.sums[position, group] = 1.0
-        rows = np.array([row.coefficients for row in program.rows], float).reshape(len(program.rows), -1)
+        rows = np.array([row.coefficients for row in program.rows], float).reshape(
+            len(program.rows), len(program.columns)
+        )
         self.rows = np.vstack([rows.reshape(len(rows), len(program.columns)), self.sums, -self.sums])
         self.least = np.array([row.least for row in program.rows], float)
         self.prices, self.parts = len(self.rows), len(slopes)

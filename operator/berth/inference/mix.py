@@ -85,7 +85,7 @@ class _Model:
         self.kept = [max(0, bounds.keep.get(offer.variant.name, 0)) for offer in self.offers]
         self.most = max(bounds.max_replicas, sum(self.kept))
         self.highs = [
-            max(kept, min(offer.room + offer.growth, self.most))
+            max(kept, min(offer.room + offer.growth, self.most) if self._permitted(offer) else 0)
             for offer, kept in zip(self.offers, self.kept, strict=True)
         ]
         self.caps = [offer.variant.capacity for offer in self.offers]
@@ -93,8 +93,10 @@ class _Model:
         self.groups = self._groups()
 
     def _allowed(self, offer: Offer) -> bool:
-        if self.bounds.keep.get(offer.variant.name, 0):
-            return True
+        return self.bounds.keep.get(offer.variant.name, 0) > 0 or self._permitted(offer)
+
+    def _permitted(self, offer: Offer) -> bool:
+        """Whether there may be more of it than what is kept."""
         return self.bounds.spot_allowed if offer.variant.spot else self.bounds.on_demand_allowed
 
     def solve(self) -> Mix:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from berth.inference.records import DemandState
-from berth.inference.service import Memory, Mode, Replica, Rules, Sight, Verdict
+from berth.inference.service import Memory, Mode, Rules, Sight, Verdict
 from berth.values import format_duration
 
 
@@ -35,12 +35,14 @@ class Need:
 def needed(rules: Rules, memory: Memory, sight: Sight, carried: float) -> tuple[Need, Memory]:
     """The need, and the memory with its clocks set. ``carried``: the work that the replicas asked for carry."""
     memory = _clocks(memory, sight)
+    if memory.held is None:
+        memory = replace(memory, held=sum(sight.wanted.values()), held_work=carried)
     total = sum(sight.wanted.values())
     if rules.mode is Mode.MANUAL:
         count = rules.manual_replicas
         return Need(0.0, count, count, "Manual", f"scaling.mode is Manual and spec.replicas is {count}"), memory
     if sight.seen.state is DemandState.UNKNOWN:
-        return _unknown(rules, memory, sight, total, carried), memory
+        return _unknown(rules, memory, sight, total), memory
     refused = _zero_refused(rules, sight)
     if sight.seen.state is DemandState.IDLE and rules.zero is not None and not refused:
         rest = _rests(rules, memory, sight, total)
@@ -51,8 +53,8 @@ def needed(rules: Rules, memory: Memory, sight: Sight, carried: float) -> tuple[
 
 def _clocks(memory: Memory, sight: Sight) -> Memory:
     state = sight.seen.state
-    unknown = (memory.unknown_since or sight.now) if state is DemandState.UNKNOWN else None
-    idle = (memory.idle_since or sight.now) if state is DemandState.IDLE else None
+    unknown = _since(memory.unknown_since, sight.now) if sight.seen.lost else None
+    idle = _since(memory.idle_since, sight.now) if state is DemandState.IDLE else None
     if state is DemandState.UNKNOWN:
         idle = memory.idle_since  # not knowing neither starts the idle clock nor resets it
     if (unknown, idle) == (memory.unknown_since, memory.idle_since):
@@ -60,17 +62,26 @@ def _clocks(memory: Memory, sight: Sight) -> Memory:
     return replace(memory, unknown_since=unknown, idle_since=idle)
 
 
-def _unknown(rules: Rules, memory: Memory, sight: Sight, total: int, carried: float) -> Need:
-    since = memory.unknown_since if memory.unknown_since is not None else sight.now
-    held = sight.now - since
-    over = held >= rules.hold_for
+def _since(began: float | None, now: float) -> float:
+    return now if began is None else began
+
+
+def _unknown(rules: Rules, memory: Memory, sight: Sight, total: int) -> Need:
+    """What the last plan aimed at stays; replicas asked for beside ones that leave are not counted into it again."""
+    passed = sight.now - _since(memory.unknown_since, sight.now)
     asleep = not total and rules.zero is not None and bool(memory.decisions) and memory.decisions[0].after == 0
-    floor = max(total, rules.unknown_replicas if over else 0, 0 if asleep else rules.min_replicas)
-    text = f"demand has been unknown for {format_duration(held)}" + (
+    least = rules.unknown_replicas if passed >= rules.hold_for else 0
+    floor = max(memory.held or 0, least, 0 if asleep else rules.min_replicas)
+    text = f"demand has been unknown for {format_duration(passed)}" + (
         f" ({sight.seen.reason})" if sight.seen.reason else ""
     )
-    ceiling = max(rules.max_replicas, total)
-    return Need(carried, floor, ceiling, "DemandUnknown", text, now=carried, frozen=True)
+    work = memory.held_work
+    return Need(work, floor, max(rules.max_replicas, floor), "DemandUnknown", text, now=work, frozen=True)
+
+
+def holds_partly(rules: Rules, memory: Memory, sight: Sight) -> bool:
+    """Whether some signal is lost, so that what the others say may make a service larger but, for now, not smaller."""
+    return sight.seen.lost and sight.now - _since(memory.unknown_since, sight.now) < rules.hold_for
 
 
 def _rests(rules: Rules, memory: Memory, sight: Sight, total: int) -> Need | None:
@@ -130,16 +141,13 @@ def _measured(rules: Rules, sight: Sight, total: int, refused: str) -> Need:
 
 def metrics_verdict(rules: Rules, memory: Memory, sight: Sight) -> Verdict:
     """The condition MetricsAvailable."""
-    if sight.seen.state is not DemandState.UNKNOWN:
+    if not sight.seen.lost:
         return Verdict(True, sight.seen.state.value)
-    since = memory.unknown_since if memory.unknown_since is not None else sight.now
-    until = since + rules.hold_for
+    left = rules.hold_for - (sight.now - _since(memory.unknown_since, sight.now))
     say = sight.seen.reason or "no signal has a sample that is new enough"
-    if sight.now < until:
-        return Verdict(False, "Holding", f"{say}; the replicas there are stay for {format_duration(until - sight.now)}")
+    if sight.seen.state is not DemandState.UNKNOWN:
+        more = f"nothing is taken away for {format_duration(left)}" if left > 0 else "the other signals decide"
+        return Verdict(False, "SignalsLost", f"{say}; {more}")
+    if left > 0:
+        return Verdict(False, "Holding", f"{say}; the replicas there are stay for {format_duration(left)}")
     return Verdict(False, "HoldExpired", f"{say}; at least onUnknown.replicas, {rules.unknown_replicas}, are kept")
-
-
-def leaving(replicas: tuple[Replica, ...], variant: str) -> int:
-    """Replicas of ``variant`` that still exist and are about to be taken away."""
-    return sum(r.variant == variant and r.leaving_at is not None and not r.terminating for r in replicas)

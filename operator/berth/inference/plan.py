@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from berth.inference.need import Need, metrics_verdict, needed
+from berth.inference.need import Need, holds_partly, metrics_verdict, needed
 from berth.inference.records import DemandState, Mix, MixBounds, Offer, Variant
 from berth.inference.retire import settle, staying, victims
 from berth.inference.service import (
@@ -32,6 +32,8 @@ Cheapest = Callable[[Sequence[Offer], MixBounds, Mapping[str, int]], Mix]
 """Finds the cheapest mix within bounds, given the counts there are."""
 
 LOOK_SECONDS = 15.0
+SAME_SECONDS = 60.0
+"""A decision that was just made and is not carried out yet is no second one."""
 
 
 def decide(rules: Rules, memory: Memory, sight: Sight, cheapest: Cheapest) -> Plan:
@@ -44,34 +46,41 @@ def decide(rules: Rules, memory: Memory, sight: Sight, cheapest: Cheapest) -> Pl
     offers = [_limited(offer, stays, sight) for offer in sight.offers]
     free = cheapest(offers, _bounds(rules, need, sight, {}, need.floor, need.ceiling), stays)
     mix, memory, held_by = _directed(rules, memory, sight, need, free, offers, stays, cheapest, variants)
+    if not need.frozen:
+        memory = replace(memory, held=mix.replicas, held_work=min(need.work, _capacity(mix, variants)))
     rooms = {offer.variant.name: offer.room + offer.growth for offer in offers}
-    safe = (
-        0.0 if rules.mode is Mode.MANUAL else (need.work if need.frozen else min(need.work, _capacity(mix, variants)))
-    )
-    counts = settle(mix.counts, sight.wanted, sight.replicas, variants, safe, rooms)
+    safe = 0.0 if rules.mode is Mode.MANUAL else min(need.work, _capacity(mix, variants))
+    least = min(need.floor, mix.replicas)
+    counts = settle(mix.counts, sight.wanted, sight.replicas, variants, safe, rooms, least)
     counts = {name: count for name, count in counts.items() if count or sight.wanted.get(name)}
-    bound_by = mix.bound_by or held_by
-    decision = _decision(sight, need, counts, bound_by, rules, memory, variants)
-    after = sum(counts.values())
+    decision = _decision(sight, need, counts, mix.bound_by or held_by, rules, memory, variants)
+    advice = None
     if rules.mode is Mode.ADVISORY:
-        counts = dict(sight.wanted)
-    elif decision is not None:
+        counts, advice, decision = dict(sight.wanted), decision, None
+    if decision is not None and _repeats(memory, decision):
+        decision = None
+    after = sum(counts.values())
+    if decision is not None:
         memory = _remember(memory, decision, have, after)
     phase, message = _phase(rules, sight, need, mix, counts)
+    if advice is not None:
+        message = f"Advisory, from {advice.before} to {advice.after} replicas would be: {advice.message}"
+    elif need.zero_refused:
+        message = f"{message}; it stays awake: {need.zero_refused}"
     return Plan(
         counts=counts,
         memory=memory,
         phase=phase,
         message=message,
         conditions=_conditions(rules, memory, sight, mix, need),
-        decision=decision if rules.mode is not Mode.ADVISORY else None,
-        advice=decision if rules.mode is Mode.ADVISORY else None,
+        decision=decision,
+        advice=advice,
         victims={
-            name: victims(sight.replicas, name, sight.wanted.get(name, 0) - count)
+            name: victims(sight.replicas, name, count)
             for name, count in counts.items()
             if count < sight.wanted.get(name, 0)
         },
-        events=_events(sight, need, mix, decision if rules.mode is not Mode.ADVISORY else None, have, after),
+        events=_events(sight, need, mix, decision, have, after),
         usd_per_hour=_price(counts, variants),
         on_demand_only_usd_per_hour=_on_demand_price(counts, variants),
         next_look=sight.now + LOOK_SECONDS,
@@ -117,7 +126,8 @@ def _directed(
     have = sum(stays.values())
     known = {name: count for name, count in stays.items() if name in variants}
     takes = any(free.counts.get(name, 0) < count for name, count in known.items())
-    memory = replace(memory, lower_since=(memory.lower_since or sight.now) if takes else None)
+    since = sight.now if memory.lower_since is None else memory.lower_since
+    memory = replace(memory, lower_since=since if takes else None)
     immediate = rules.mode is Mode.MANUAL or need.reason == "Idle"
     held = "" if not takes or immediate else _held(rules, memory, sight, need)
     floor, ceiling, bound = need.floor, need.ceiling, held
@@ -126,7 +136,8 @@ def _directed(
         if free.replicas < least:
             floor, bound = max(floor, least), "MaxDown"
     if rules.max_up is not None and not need.waking and not immediate:
-        most = max(have + rules.max_up.of(have), need.floor)
+        there = sum(sight.wanted.values())  # what replaces replicas that leave is no growth
+        most = max(there + rules.max_up.of(there), need.floor)
         if free.replicas > most:
             ceiling, bound = min(ceiling, most), "MaxUp"
     keep = known if held else {}
@@ -139,7 +150,7 @@ def _directed(
 
 def _held(rules: Rules, memory: Memory, sight: Sight, need: Need) -> str:
     """In one word, what forbids taking replicas away now; empty when nothing does."""
-    if need.frozen:
+    if need.frozen or holds_partly(rules, memory, sight):
         return "DemandUnknown"
     if sight.slo_met is False:
         return "SloMissed"
@@ -164,7 +175,8 @@ def _decision(
     reason = need.reason if after != before else "Rebalanced"
     if need.waking and after:
         reason = "Waking"
-    if any(replica.leaving_at is not None for replica in sight.replicas) and after >= before:
+    noticed = any(replica.leaving_at is not None for replica in sight.replicas)
+    if noticed and after >= sum(staying(sight.wanted, sight.replicas).values()) and after:
         reason = "SpotReclaimed"
     elif (after > before and need.work == 0) or (after == need.floor and after > before and need.work < after - 1):
         reason = "MinReplicas" if rules.mode is not Mode.MANUAL else "Manual"
@@ -172,6 +184,13 @@ def _decision(
     text = f"{need.text}; {after} replica{'s' if after != 1 else ''} carry {carries:.3g}"
     possible = sight.now + rules.down_after if after < before else sight.now
     return Decision(sight.now, before, after, reason, text[:1].upper() + text[1:], bound_by, possible)
+
+
+def _repeats(memory: Memory, decision: Decision) -> bool:
+    last = memory.decisions[0] if memory.decisions else None
+    if last is None or decision.time - last.time >= SAME_SECONDS:
+        return False
+    return (last.before, last.after, last.reason) == (decision.before, decision.after, decision.reason)
 
 
 def _remember(memory: Memory, decision: Decision, before: int, after: int) -> Memory:
@@ -211,10 +230,10 @@ def _shortage(mix: Mix) -> str:
 
 def _conditions(rules: Rules, memory: Memory, sight: Sight, mix: Mix, need: Need) -> dict[str, Verdict]:
     ready = sum(replica.ready and not replica.terminating for replica in sight.replicas)
-    wants = max(1, need.floor) if need.work or need.floor else 0
+    wants = max(1, min(need.floor, rules.min_replicas) if need.frozen else need.floor) if need.work or need.floor else 0
     verdicts = {
         "Ready": Verdict(True, "ReplicasReady" if ready else "Idle")
-        if ready >= min(wants, max(1, math.ceil(wants))) or not wants
+        if ready >= wants
         else Verdict(False, "ReplicasNotReady", f"{ready} of at least {wants} replicas are ready"),
         "CapacityAvailable": Verdict(True, "Sufficient")
         if mix.short <= 0
@@ -242,7 +261,7 @@ def _events(
         if after == 0 and need.reason == "Idle":
             name = "Idled"
         events.append(Event(name, f"From {before} to {after}: {decision.message}"))
-    if decision is not None and decision.reason == "SpotReclaimed":
+    if decision is not None and decision.reason == "SpotReclaimed" and after >= before:
         gone = sum(replica.leaving_at is not None for replica in sight.replicas)
         soonest = min(replica.leaving_at for replica in sight.replicas if replica.leaving_at is not None)
         left = format_duration(max(0.0, soonest - sight.now))

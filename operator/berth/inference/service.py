@@ -172,13 +172,21 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Demand in work, as the signals say it now. ``work`` is None exactly when ``state`` is Unknown."""
+    """Demand in work, as the signals say it now. ``work`` is None exactly when ``state`` is Unknown.
+
+    ``reason`` is empty unless some signal is not known, though others may be.
+    """
 
     state: DemandState
     work: float | None = None
     as_of: float = 0.0
     reason: str = ""
     at_zero: bool = False  # a signal counts demand where there is no replica to count it
+
+    @property
+    def lost(self) -> bool:
+        """Whether demand, or a part of it, is not known."""
+        return self.state is DemandState.UNKNOWN or bool(self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +235,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a decision must remember of earlier ones. None: not so at present."""
+    """What a decision must remember of earlier ones. None: not so at present.
+
+    ``held`` replicas for ``held_work`` are what the last plan aimed at while demand was known.
+    """
 
     decisions: tuple[Decision, ...] = ()
     lower_since: float | None = None
@@ -235,6 +246,8 @@ class Memory:
     idle_since: float | None = None
     last_up: float | None = None
     last_down: float | None = None
+    held: int | None = None
+    held_work: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,128 @@
+"""How long starts take: learned where they were seen, believed where not, in steps that roll no template."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from berth.inference.coldstart import ENOUGH, KEPT, STEPS, ColdStarts, Key, Prior, budget, frozen_budget, prior_of
+from tests.builders.services import CATALOGUE
+
+KEY = Key("llama", "L4", "pool-a")
+PRIOR = Prior(60.0, 150.0)
+seconds = st.floats(1, 5000)
+
+
+def seen(key: Key, *taken: float) -> ColdStarts:
+    starts = ColdStarts()
+    for each in taken:
+        starts.observe(key, each)
+    return starts
+
+
+def test_nothing_seen_is_the_prior() -> None:
+    assert ColdStarts().quantile(KEY, 0.5, PRIOR) == pytest.approx(60, rel=0.1)
+    assert ColdStarts().quantile(KEY, 0.9, PRIOR) == pytest.approx(150, rel=0.1)
+
+
+def test_enough_of_its_own_is_all_that_counts() -> None:
+    starts = seen(KEY, *[30.0] * ENOUGH)
+    starts.observe(replace(KEY, node_class="pool-b"), 900.0)
+    assert starts.quantile(KEY, 0.99, PRIOR) == 30.0
+
+
+def test_a_new_pool_starts_like_the_others_of_its_accelerator() -> None:
+    starts = seen(KEY, *[30.0] * ENOUGH)
+    assert starts.quantile(replace(KEY, node_class="pool-b"), 0.9, PRIOR) == 30.0
+    other = replace(KEY, accelerator="H100", node_class="pool-b")
+    assert starts.quantile(other, 0.9, PRIOR) == ColdStarts().quantile(other, 0.9, PRIOR)
+
+
+def test_cached_starts_are_another_matter() -> None:
+    assert seen(KEY, *[30.0] * ENOUGH).count(replace(KEY, cached=True)) == 0
+
+
+def test_old_samples_are_forgotten() -> None:
+    starts = seen(KEY, *[500.0] * KEPT, *[20.0] * KEPT)
+    assert starts.quantile(KEY, 0.99, PRIOR) == 20.0
+
+
+@pytest.mark.parametrize("taken", [0.0, -1.0, math.nan, math.inf])
+def test_what_is_no_time_is_no_start(taken: float) -> None:
+    assert not seen(KEY, taken).samples
+
+
+@given(st.lists(seconds, max_size=20), st.floats(0.05, 0.95), st.floats(0.05, 0.95))
+def test_quantiles_grow_with_the_share_and_stay_among_what_is_known(
+    taken: list[float], one: float, other: float
+) -> None:
+    starts = seen(KEY, *taken)
+    low, high = (starts.quantile(KEY, share, PRIOR) for share in sorted((one, other)))
+    assert 0 < low <= high
+    if len(taken) >= ENOUGH:
+        assert min(taken) <= low
+        assert high <= max(taken)
+
+
+@given(st.dictionaries(st.sampled_from([KEY, replace(KEY, cached=True), Key("m", "H100")]), st.lists(seconds)))
+def test_what_is_recorded_is_what_is_restored(samples: dict[Key, list[float]]) -> None:
+    starts = ColdStarts()
+    for key, taken in samples.items():
+        for each in taken:
+            starts.observe(key, each)
+    restored = ColdStarts.restore(starts.record())
+    assert restored.record() == starts.record()
+
+
+def test_records_that_cannot_be_read_are_left_out() -> None:
+    good = seen(KEY, 30.0).record()
+    bad = [{}, {"model": "m"}, {**good[0], "model": "x", "seconds": ["many"]}]
+    assert ColdStarts.restore([*bad, *good]).record() == good
+
+
+@pytest.mark.parametrize(
+    ("learned", "expected"), [(1, 60), (60, 60), (61, 120), (599, 600), (7200, 7200), (7201, 10800)]
+)
+def test_budgets_are_coarse(learned: float, expected: int) -> None:
+    assert budget(learned) == expected
+
+
+@pytest.mark.parametrize(
+    ("frozen", "learned", "changes", "expected"),
+    [
+        (0, 100.0, False, 120),
+        (300, 100.0, False, 300),
+        (300, 100.0, True, 120),
+        (300, 301.0, False, 600),
+    ],
+    ids=[
+        "none yet",
+        "a day of learning changes nothing",
+        "with the user's change",
+        "or where it would end slow starts",
+    ],
+)
+def test_the_budget_in_force(frozen: int, learned: float, changes: bool, expected: int) -> None:
+    assert frozen_budget(frozen, learned, template_changes=changes) == expected
+
+
+@given(st.floats(1, 20_000), st.floats(1, 20_000))
+def test_a_budget_covers_what_was_learned(frozen: float, learned: float) -> None:
+    assert frozen_budget(budget(frozen), learned, template_changes=False) >= learned
+    assert budget(learned) in STEPS or budget(learned) % 3600 == 0
+
+
+def test_the_catalogues_prior_counts_a_new_node_and_the_weights() -> None:
+    serving = CATALOGUE.serving
+    small, large = (prior_of(serving, weights, cached=False) for weights in (10**9, 10**11))
+    assert small.p50 < large.p50
+    assert prior_of(serving, 10**11, cached=True).p90 < large.p90
+    assert prior_of(serving, 10**9, cached=False, new_node=True).p90 == small.p90 + serving.cold_start["Node"].p90
+
+
+def test_a_prior_of_nothing_is_zero() -> None:
+    assert Prior(0.0, 0.0).quantile(0.9) == 0.0
