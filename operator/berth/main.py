@@ -29,11 +29,13 @@ from berth.cluster.transport import Transport
 from berth.controllers import shell
 from berth.controllers.app import App, Identity, elect_and_lead
 from berth.controllers.gangs import Settings
+from berth.controllers.services.endpoints import endpoint
 from berth.controllers.services.planner import PERIOD_SECONDS
 from berth.telemetry.metrics import Metrics
 from berth.telemetry.probes import ProbeServer
 from berth.telemetry.prometheus import Prometheus, PrometheusSettings, PrometheusSource
 from berth.telemetry.readings import DemandSource
+from berth.telemetry.scrape import Endpoint, PodSource
 from berth.telemetry.sources import Sources
 from berth.values import BerthError
 
@@ -90,7 +92,8 @@ async def operate(options: dict[str, object]) -> None:
     settings = Settings(priority_class=str(options["priority_class"]), native_gangs=native)
     prometheus = _prometheus(options)
     period = float(str(options["service_period"]))
-    app = App(client, catalogue, identity, metrics, settings, _sources(prometheus), service_period=period)
+    pods = PodSource(lambda namespace, pod: _endpoint(app, namespace, pod))
+    app = App(client, catalogue, identity, metrics, settings, _sources(prometheus, pods), service_period=period)
     election = Election(client, identity.lease, identity.namespace, identity.name, end=lambda: os._exit(1))
     transport.fence = election.fence
     _LOG.info("berth %s, %s gangs, %d accelerators known", __version__, "native" if native else "pinned",
@@ -103,6 +106,7 @@ async def operate(options: dict[str, object]) -> None:
         for server in servers:
             server.stop()
         await connection.close()
+        await pods.close()
         if prometheus is not None:
             await prometheus.close()
         _LOG.info("stopped")
@@ -124,8 +128,13 @@ def _prometheus(options: dict[str, object]) -> Prometheus | None:
     )
 
 
-def _sources(prometheus: Prometheus | None) -> DemandSource:
-    return Sources({"Prometheus": PrometheusSource(prometheus)} if prometheus is not None else {})
+def _sources(prometheus: Prometheus | None, pods: PodSource) -> DemandSource:
+    served: dict[str, DemandSource] = {"Prometheus": PrometheusSource(prometheus)} if prometheus is not None else {}
+    return Sources({**served, "Pods": pods})
+
+
+def _endpoint(app: App, namespace: str, pod: str) -> Endpoint | None:
+    return endpoint(app.caches.pods.get(pod, namespace), app.services.observer.view, app.catalogue.catalogue)
 
 
 async def _run(app: App, election: Election, stop: asyncio.Event) -> None:

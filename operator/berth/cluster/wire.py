@@ -229,6 +229,7 @@ class PodStatus(Wire, frozen=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
+    pod_ip: str = field(default="", name="podIP")
     start_time: datetime | None = None
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
