@@ -105,7 +105,11 @@ class Prometheus:
         if not isinstance(body, dict) or body.get("status") != "success":
             said = str(body.get("error", ""))[:200] if isinstance(body, dict) else ""
             raise PrometheusError(f"Prometheus refuses the query ({answer.status_code}): {said}".rstrip(": "))
-        return [_series(entry) for entry in body["data"]["result"]] if body["data"]["resultType"] != "scalar" else []
+        try:
+            found = body["data"]
+            return [] if found["resultType"] == "scalar" else [_series(entry) for entry in found["result"]]
+        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+            raise PrometheusError("Prometheus' answer cannot be read") from problem
 
     def _headers(self) -> dict[str, str]:
         file = self.settings.token_file

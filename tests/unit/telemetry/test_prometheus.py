@@ -1,0 +1,264 @@
+"""Demand from a Prometheus server, over real sockets: what its answers mean, and what is made of none."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from berth.telemetry.prometheus import MOST_POINTS, TIMES_SECONDS, Prometheus, PrometheusSettings, PrometheusSource
+from berth.telemetry.readings import Reading, ServiceQuery, SignalQuery, Telling
+from tests.unit.telemetry.servers import Heard, Server, serving
+
+ENGINE = SignalQuery("engine", "Prometheus", "vLLM")
+GATEWAY = SignalQuery("gateway", "Prometheus", "EnvoyGateway")
+CUSTOM = SignalQuery("own", "Prometheus", "Custom", "sum(jobs)")
+NOW = 5000.0
+
+
+def series(value: float | str, **labels: str) -> Any:
+    return {"metric": {"namespace": "serving", "pod": "chat-1", **labels}, "value": [NOW, str(value)]}
+
+
+def success(*found: Any, kind: str = "vector") -> Any:
+    return {"status": "success", "data": {"resultType": kind, "result": list(found)}}
+
+
+def by_metric(answers: Mapping[str, list[Any]]) -> Callable[[Heard], Any]:
+    """The answer to a query is that of the first entry whose name occurs in it, empty without one."""
+    return lambda heard: success(*next((v for name, v in answers.items() if f'"{name}"' in heard.form["query"]), []))
+
+
+class Wall:
+    at = NOW
+
+    def __call__(self) -> float:
+        return self.at
+
+
+@asynccontextmanager
+async def asking(
+    answer: Callable[[Heard], Any], *, slow: float = 0.0, **fields: Any
+) -> AsyncIterator[tuple[PrometheusSource, Server, Wall]]:
+    async with serving(answer, slow=slow) as server:
+        settings = PrometheusSettings(server.url, **{"timeout_seconds": 2.0, **fields})
+        client, wall = Prometheus(settings), Wall()
+        try:
+            yield PrometheusSource(client, wall=wall), server, wall
+        finally:
+            await client.close()
+
+
+def query(*signals: SignalQuery, name: str = "chat", pods: tuple[str, ...] = ("chat-1", "chat-2")) -> ServiceQuery:
+    return ServiceQuery("serving", name, signals or (ENGINE,), pods)
+
+
+async def poll(answer: Callable[[Heard], Any], *signals: SignalQuery, **more: Any) -> Telling:
+    async with asking(answer, **more) as (source, _, _):
+        asked = query(*signals)
+        return (await source.poll([asked], {}))[asked.key]
+
+
+RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ({RUNNING: [series(3), series(4, pod="chat-2")], WAITING: [series(2)]}, Reading("Value", 9.0, NOW)),
+        ({RUNNING: [series(0)], WAITING: [series(0)]}, Reading("Idle", 0.0, NOW)),
+        ({}, Reading("Unknown", None, NOW, f"no series of {RUNNING} or {WAITING}")),
+        ({RUNNING: [series(3, pod="other-1")]}, Reading("Unknown", None, NOW, f"no series of {RUNNING} or {WAITING}")),
+        ({RUNNING: [series(3, namespace="x")]}, Reading("Unknown", None, NOW, f"no series of {RUNNING} or {WAITING}")),
+        ({RUNNING: [series("NaN")]}, Reading("Unknown", None, NOW, "the answer is nan")),
+        ({RUNNING: [series(3), series("NaN", pod="chat-2")]}, Reading("Unknown", None, NOW, "the answer is nan")),
+        ({RUNNING: [series("+Inf")]}, Reading("Unknown", None, NOW, "the answer is inf")),
+    ],
+    ids=["sum over figures and pods", "zero is idle", "empty is unknown", "another's pod", "another namespace", "NaN",
+         "one NaN is enough", "infinity"],
+)  # fmt: skip
+async def test_what_an_answer_means(answers: dict[str, list[Any]], expected: Reading) -> None:
+    assert (await poll(by_metric(answers))).readings["engine"] == expected
+
+
+async def test_the_load_of_each_pod_is_told() -> None:
+    answers = {RUNNING: [series(3), series(4, pod="chat-2")], WAITING: [series(2)]}
+    assert (await poll(by_metric(answers))).in_flight == {"chat-1": 5.0, "chat-2": 4.0}
+
+
+def refusing(status: int, body: Any) -> Callable[[Heard], Any]:
+    def answer(_: Heard) -> web.Response:
+        if isinstance(body, str):
+            return web.Response(status=status, text=body)
+        return web.json_response(body, status=status)
+
+    return answer
+
+
+ERROR = {"status": "error", "errorType": "bad_data", "error": "parse error"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (refusing(400, ERROR), "Prometheus refuses the query (400): parse error"),
+        (refusing(503, ERROR), "Prometheus refuses the query (503): parse error"),
+        (refusing(401, "who are you"), "Prometheus does not answer (JSONDecodeError)"),
+        (refusing(502, "<html>"), "Prometheus does not answer (JSONDecodeError)"),
+        (refusing(200, []), "Prometheus refuses the query (200)"),
+        (refusing(200, {"status": "success"}), "Prometheus' answer cannot be read"),
+        (refusing(200, {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}}]}}),
+         "Prometheus' answer cannot be read"),
+    ],
+)  # fmt: skip
+async def test_a_server_that_refuses_is_unknown_and_says_how(answer: Callable[[Heard], Any], reason: str) -> None:
+    reading = (await poll(answer)).readings["engine"]
+    assert (reading.state, reading.load, reading.reason) == ("Unknown", None, reason)
+
+
+async def test_a_server_that_is_slow_or_gone_is_unknown() -> None:
+    slow = await poll(by_metric({RUNNING: [series(3)]}), slow=0.5, timeout_seconds=0.05)
+    assert slow.readings["engine"].reason == "Prometheus does not answer (ReadTimeout)"
+    client = Prometheus(PrometheusSettings("http://127.0.0.1:1"))
+    asked = query()
+    gone = (await PrometheusSource(client, wall=Wall()).poll([asked], {}))[asked.key]
+    assert gone.readings["engine"].reason == "Prometheus does not answer (ConnectError)"
+    await client.close()
+
+
+async def test_a_token_is_read_anew_for_each_request_and_is_never_in_a_reason(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    async with asking(refusing(401, ERROR), token_file=file) as (source, server, _):
+        reading = (await source.poll([query()], {}))["serving", "chat"].readings["engine"]
+        file.write_text("second\n")
+        await source.poll([query()], {})
+        said = [heard.headers["Authorization"] for heard in server.heard]
+        assert (said[0], said[-1]) == ("Bearer first", "Bearer second")
+        assert "first" not in reading.reason
+        file.unlink()
+        lost = (await source.poll([query()], {}))["serving", "chat"].readings["engine"]
+        assert lost.reason == "Prometheus does not answer (FileNotFoundError)"
+
+
+async def test_many_services_are_asked_about_in_one_query_per_figure() -> None:
+    services = [query(name=f"s{i}", pods=(f"s{i}-0",)) for i in range(50)]
+    answers = {RUNNING: [series(i, pod=f"s{i}-0") for i in range(50)], WAITING: []}
+    async with asking(by_metric(answers)) as (source, server, _):
+        told = await source.poll(services, {})
+        assert sum('"vllm:num_requests' in heard.form["query"] for heard in server.heard) == 2
+    loads = [told["serving", f"s{i}"].readings["engine"].load for i in range(50)]
+    assert loads == [float(i) for i in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "expected"),
+    [
+        ("httproute/serving/chat/rule/0", 2.0),
+        ("httproute/serving/chat/rule/1", 2.0),
+        ("httproute/serving/chatter/rule/0", None),
+        ("httproute/other/chat/rule/0", None),
+        ("xds_cluster", None),
+    ],
+)
+async def test_a_gateways_series_are_told_by_their_labels(cluster: str, expected: float | None) -> None:
+    found = {"metric": {"envoy_cluster_name": cluster}, "value": [NOW, "2"]}
+    telling = await poll(by_metric({"envoy_cluster_upstream_rq_total": [found]}), GATEWAY)
+    assert telling.readings["gateway"].load == expected
+    assert not telling.in_flight
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [({}, "switched off"), ({"allow_custom": True}, "need prometheus.custom.enforcerUrl")],
+)
+async def test_a_custom_query_is_refused_unless_something_binds_it_to_its_namespace(
+    fields: dict[str, Any], why: str
+) -> None:
+    async with asking(by_metric({}), **fields) as (source, server, _):
+        reading = (await source.poll([query(CUSTOM)], {}))["serving", "chat"].readings["own"]
+        assert reading.state == "Unknown"
+        assert why in reading.reason
+        assert not server.heard
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "load", "reason"),
+    [
+        ([series(7)], "Value", 7.0, ""),
+        ([series(0)], "Idle", 0.0, ""),
+        ([], "Unknown", None, "the query gives 0 series; aggregate it to one"),
+        ([series(1), series(2, pod="b")], "Unknown", None, "the query gives 2 series; aggregate it to one"),
+        ([series(-1)], "Unknown", None, "the answer is -1.0"),
+    ],
+)
+async def test_a_custom_query_goes_through_the_enforcer_alone(
+    found: list[Any], state: str, load: float | None, reason: str
+) -> None:
+    async with serving(lambda heard: success(*found)) as enforcer:
+        fields = {"allow_custom": True, "enforcer_url": enforcer.url}
+        async with asking(by_metric({}), **fields) as (source, server, _):
+            reading = (await source.poll([query(CUSTOM)], {}))["serving", "chat"].readings["own"]
+            assert (reading.state, reading.load, reading.reason) == (state, load, reason)
+            assert not server.heard
+        assert [heard.form for heard in enforcer.heard] == [{"query": "sum(jobs)", "namespace": "serving"}]
+
+
+async def test_a_long_range_is_asked_for_in_parts_that_the_server_allows() -> None:
+    def answer(heard: Heard) -> Any:
+        start, end, step = (float(heard.form[name]) for name in ("start", "end", "step"))
+        assert (end - start) / step < MOST_POINTS
+        points = [[start, "1"], [end, "2"]]
+        return success({"metric": {"a": "b"}, "values": points}, kind="matrix")
+
+    async with serving(answer) as server:
+        client = Prometheus(PrometheusSettings(server.url))
+        found = await client.range("x", 0.0, 60.0 * (2 * MOST_POINTS + 4), 60.0)
+        await client.close()
+    starts = [float(heard.form["start"]) for heard in server.heard]
+    assert starts == [0.0, 60.0 * MOST_POINTS, 120.0 * MOST_POINTS]
+    assert len(found) == 1
+    assert [at for at, _ in found[0].points] == sorted({at for at, _ in found[0].points})
+
+
+async def test_history_is_the_sum_of_figures_on_a_grid_with_gaps_unknown() -> None:
+    def answer(heard: Heard) -> Any:
+        values = [[0, "1"], [60, "2"], [240, "4"]] if RUNNING in heard.form["query"] else [[0, "1"], [60, "NaN"]]
+        return success({"metric": {"namespace": "serving"}, "values": values}, kind="matrix")
+
+    async with asking(answer) as (source, _, _):
+        found = await source.history(query(), ENGINE, 0.0, 300.0, 60.0)
+    assert found == [(0.0, 2.0), (60.0, 2.0), (120.0, None), (180.0, None), (240.0, 4.0)]
+
+
+@pytest.mark.parametrize("answer", [by_metric({}), refusing(503, ERROR)], ids=["knows nothing", "refuses"])
+async def test_no_history_is_empty(answer: Callable[[Heard], Any]) -> None:
+    async with asking(answer) as (source, _, _):
+        assert await source.history(query(), ENGINE, 0.0, 300.0, 60.0) == []
+        assert await source.history(query(), CUSTOM, 0.0, 300.0, 60.0) == []
+
+
+async def test_times_are_quantiles_over_all_pods_asked_for_now_and_then() -> None:
+    buckets = [series(count, le=bound, pod=pod) for pod in ("chat-1", "chat-2")
+               for bound, count in (("0.5", 40), ("1", 50), ("+Inf", 50))]  # fmt: skip
+    answers = {"vllm:time_to_first_token_seconds_bucket": buckets}
+    async with asking(by_metric(answers)) as (source, server, wall):
+        told = (await source.poll([query()], {("serving", "chat"): 90}))["serving", "chat"]
+        assert told.seconds == {"ttft": pytest.approx(0.75)}
+        asked = len(server.heard)
+        wall.at += 15
+        again = (await source.poll([query()], {("serving", "chat"): 90}))["serving", "chat"]
+        assert again.seconds == told.seconds
+        assert sum("_bucket" in heard.form["query"] for heard in server.heard[asked:]) == 0
+        wall.at += TIMES_SECONDS
+        await source.poll([query()], {})
+        assert any("_bucket" in heard.form["query"] for heard in server.heard[asked:])
+
+
+async def test_generated_tokens_are_summed_over_pods() -> None:
+    found = [series(40), series(2, pod="chat-2"), series("NaN", pod="chat-2"), series(9, pod="x")]
+    assert (await poll(by_metric({"vllm:generation_tokens_total": found}))).tokens_per_second == 42.0
