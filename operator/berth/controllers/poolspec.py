@@ -17,7 +17,7 @@ from berth.api.acceleratorpool import HOST_LABEL, HOST_LEVEL, AcceleratorPoolSpe
 from berth.api.common import ContractProblem
 from berth.catalogue.records import Catalogue
 from berth.cluster import wire
-from berth.fleet.records import Fabric, Level, PoolSpec
+from berth.fleet.records import Fabric, Growth, Level, PoolSpec
 from berth.values import CapacityType, Role, selects
 
 _LOG: Final = logging.getLogger(__name__)
@@ -67,7 +67,15 @@ def pool_spec(
         fabric=_fabric(spec, catalogue, mine),
         usd_per_accelerator_hour=Decimal(price) if price else None,
         created=pool.metadata.created,
+        growth=_growth(spec),
     )
+
+
+def _growth(spec: AcceleratorPoolSpec) -> Growth | None:
+    stated = spec.growth
+    if stated is None or stated.provisioner == "None":
+        return None
+    return Growth(stated.provisioner, stated.node_pool_name or "", stated.max_nodes)
 
 
 def _levels(spec: AcceleratorPoolSpec, catalogue: Catalogue, nodes: NodeLabels) -> tuple[Level, ...]:

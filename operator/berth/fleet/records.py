@@ -48,6 +48,15 @@ class Fabric:
 
 
 @dataclass(frozen=True, slots=True)
+class Growth:
+    """Who adds nodes to a pool, under which name it knows the pool, and the most there may be; None: its own limit."""
+
+    provisioner: str
+    node_pool: str = ""
+    max_nodes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PoolSpec:
     """A pool as an AcceleratorPool states it, or as discovery concludes it (``discovered``).
 
@@ -67,6 +76,7 @@ class PoolSpec:
     usd_per_accelerator_hour: Decimal | None = None
     created: float = 0.0
     discovered: bool = False
+    growth: Growth | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,8 @@ def _directed(
 ) -> tuple[Mix, Memory, str]:
     """The mix with the limits on how fast and when a service may change; which of them held it back."""
     have = sum(stays.values())
-    known = {name: count for name, count in stays.items() if name in variants}
+    rooms = {offer.variant.name: offer.room + offer.growth for offer in offers}
+    known = {name: min(count, rooms[name]) for name, count in stays.items() if name in variants}
     takes = any(free.counts.get(name, 0) < count for name, count in known.items())
     since = sight.now if memory.lower_since is None else memory.lower_since
     memory = replace(memory, lower_since=since if takes else None)

@@ -8,6 +8,7 @@ are kept for as long as the pool is what it was.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from berth.values import MOST_AMOUNT, CapacityType, Resources, Toleration, toler
 
 Tolerations = tuple[Toleration, ...]
 
+OWN_LIMIT: Final = 1000
+"""Nodes that a pool may grow by where only its provisioner knows the limit."""
+
 
 class Rooms:
     """Answers about the free room of ``fleet``; a cache that never outlives what it was computed from."""
@@ -30,6 +34,7 @@ class Rooms:
         self._places: dict[str, tuple[int, Mapping[int, tuple[CapacityType, str]]]] = {}
         self._masks: dict[tuple[str, CapacityType, str, Tolerations], tuple[int, Bools]] = {}
         self._totals: dict[tuple[object, ...], tuple[int, int]] = {}
+        self._growing: dict[tuple[str, str], tuple[str, int]] = {}  # holder, variant -> pool, nodes to come
 
     def free(self, variant: Variant, needs: Resources, tolerations: Tolerations = ()) -> int:
         """How many more pods of ``needs`` fit into the place of ``variant`` now; 0 where its pool is gone."""
@@ -50,15 +55,52 @@ class Rooms:
             return []
         return choose(pool, fits(pool, self._open(pool, variant, tolerations), needs), wanted)
 
+    def per_node(self, variant: Variant, needs: Resources) -> int:
+        """How many pods of ``needs`` an empty node like those of the variant's place takes, by the smallest of them."""
+        pool = self._fleet.pools.get(variant.pool)
+        if pool is None:
+            return 0
+        place = (variant.capacity_type, variant.zone)
+        rows = [row for row, found in self.places(pool).items() if found[0] == place[0] and place[1] in ("", found[1])]
+        if not rows:
+            return 0
+        wanted = [(resource, min(amount, MOST_AMOUNT)) for resource, amount in needs.items() if amount > 0]
+        fit = [np.maximum(pool.bare_of(resource)[rows], 0) // amount for resource, amount in wanted]
+        each = np.minimum.reduce(fit) if fit else np.zeros(len(rows), np.int64)
+        return int(each[each > 0].min(initial=MOST_AMOUNT)) if (each > 0).any() else 0
+
+    def growth(self, variant: Variant, needs: Resources) -> int:
+        """Pods for which the variant's pool may still get nodes, those that somebody waits for already left out."""
+        pool = self._fleet.pools.get(variant.pool)
+        grows = pool.spec.growth if pool is not None else None
+        if pool is None or grows is None:
+            return 0
+        left = OWN_LIMIT if grows.max_nodes is None else grows.max_nodes - len(pool.row)
+        left -= sum(nodes for name, nodes in self._growing.values() if name == variant.pool)
+        return max(0, left) * self.per_node(variant, needs)
+
+    def grow(self, holder: str, variant: Variant, needs: Resources, wanted: int) -> None:
+        """``holder`` waits for nodes for ``wanted`` pods of ``variant``; others do not have them."""
+        each = self.per_node(variant, needs)
+        pool = self._fleet.pools.get(variant.pool)
+        if wanted > 0 and each and pool is not None and pool.spec.growth is not None:
+            self._growing[holder, variant.name] = (variant.pool, -(-wanted // each))
+
+    def settled(self, holder: str) -> None:
+        """``holder`` waits for no nodes."""
+        for key in [key for key in self._growing if key[0] == holder]:
+            del self._growing[key]
+
     def _open(self, pool: Pool, variant: Variant, tolerations: Tolerations) -> Bools:
         key = (pool.spec.name, variant.capacity_type, variant.zone, tolerations)
         known = self._masks.get(key)
         if known is None or known[0] != pool.structure:
-            rows = _rows(pool, self._place(pool), variant.capacity_type, variant.zone, tolerations)
+            rows = _rows(pool, self.places(pool), variant.capacity_type, variant.zone, tolerations)
             known = self._masks[key] = (pool.structure, rows)
         return known[1] & ~pool.held_by_other_role("Inference")
 
-    def _place(self, pool: Pool) -> Mapping[int, tuple[CapacityType, str]]:
+    def places(self, pool: Pool) -> Mapping[int, tuple[CapacityType, str]]:
+        """Capacity type and zone of every node, by row; see :func:`berth.inference.supply.places_of`."""
         known = self._places.get(pool.spec.name)
         if known is None or known[0] != pool.structure:
             known = self._places[pool.spec.name] = (pool.structure, places_of(pool, self._catalogue))

@@ -39,6 +39,7 @@ class Reservations:
     def release(self, view: ServiceView) -> None:
         """Hold nothing more for ``view``."""
         self._fleet.release(view.reserved)
+        self._rooms.settled(view.uid)
         view.reserved = set()
 
     def refused(self, view: ServiceView, variant: str, now: float) -> bool:
@@ -62,11 +63,21 @@ class Reservations:
             if missing <= 0 or name not in variants:
                 view.waiting_since.pop(name, None)
                 continue
+            if bound.get(name, 0) > view.bound.get(name, 0):
+                view.waiting_since[name] = now  # the scheduler gets on with it
             since = view.waiting_since.setdefault(name, now)
-            if now - since > RESERVE_SECONDS:
+            if now - since > self._patience(variants[name]):
                 self._refused[(view.uid, name)] = now + REFUSED_SECONDS
                 continue
             self._claim(view, variants[name], missing, view.needs.get(name), tolerations.get(name, ()))
+        view.bound = dict(bound)
+
+    def _patience(self, variant: Variant) -> float:
+        """How long a replica may wait for its node, and longer where that node has to join first."""
+        pool = self._fleet.pools.get(variant.pool)
+        phase = self._fleet.catalogue.serving.cold_start.get("Node")
+        grows = pool is not None and pool.spec.growth is not None and phase is not None
+        return RESERVE_SECONDS + (phase.p90 if grows and phase is not None else 0.0)
 
     def _claim(
         self, view: ServiceView, variant: Variant, missing: int, needs: Resources | None, allowed: Tolerations
@@ -79,3 +90,4 @@ class Reservations:
             Claim(key, node, needs, view.name, "Inference") for key, node in zip(keys, nodes, strict=True)
         )
         view.reserved.update(keys)
+        self._rooms.grow(view.uid, variant, needs, missing - len(nodes))

@@ -80,6 +80,19 @@ class Market:
             return parse_duration(stated)
         return view.starts.quantile(start_key(view, variant, cached=cached), share, self.prior(choice, cached=cached))
 
+    @property
+    def node_seconds(self) -> float:
+        """What plans go by for a new node to join."""
+        phase = self._fleet.catalogue.serving.cold_start.get("Node")
+        return phase.p90 if phase is not None else 0.0
+
+    def waits_for_node(self, view: ServiceView, variant: Variant) -> float:
+        """Seconds that the next replica waits for its node: none while there is room, or where none would come."""
+        needs = view.needs.get(variant.name)
+        if needs is None or not self._rooms.growth(variant, needs):
+            return 0.0
+        return 0.0 if self._rooms.free(variant, needs, self._pod_facts(view, variant)[1]) else self.node_seconds
+
     def prior(self, choice: Choice, *, cached: bool) -> Prior:
         """What the catalogue expects of a start."""
         weights = choice.request.model.weights if choice.request.model is not None else 0
@@ -97,9 +110,15 @@ class Market:
         needs, tolerations = self._pod_facts(view, variant)
         view.needs[variant.name] = needs
         have = wanted.get(variant.name, 0)
-        room = have if full(variant.name) else have + self._rooms.free(variant, needs, tolerations)
         cold = self.cold_start(view, choice, variant, COLD_QUANTILE, cached=False)
-        return candidate.offer(room, cold_start_seconds=cold)
+        if full(variant.name):  # those that found no node are no supply, so that others are asked for in their place
+            return candidate.offer(min(have, view.bound.get(variant.name, have)), cold_start_seconds=cold)
+        return candidate.offer(
+            have + self._rooms.free(variant, needs, tolerations),
+            growth=self._rooms.growth(variant, needs),
+            cold_start_seconds=cold,
+            growth_seconds=self.node_seconds,
+        )
 
     def _refresh(self) -> None:
         """Read pools that consist of other nodes than before; the version moves only if that says something else."""

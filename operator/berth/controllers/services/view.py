@@ -13,7 +13,7 @@ from typing import Any
 from berth.api.inferenceservice import InferenceServiceSpec
 from berth.cluster import wire
 from berth.inference.coldstart import ColdStarts
-from berth.inference.service import Memory, Plan, Rules
+from berth.inference.service import Memory, Plan, Rules, Verdict
 from berth.values import Resources
 
 ServiceKey = tuple[str, str]
@@ -34,12 +34,14 @@ class ServiceView:
     startup_seconds: int = 0  # budget in force for a start; see berth.inference.coldstart.frozen_budget
     template_changes: bool = True  # the user's spec is another one since the budget was last looked at
     plan: Plan | None = None
+    spot_available: Verdict | None = None
     plan_state: Any = None  # what was there when the plan was made
     looked: float = 0.0  # when it was last sent to its reconciler
     reserved: set[str] = field(default_factory=set)
     cpu: dict[str, int] = field(default_factory=dict)  # millicores of a replica by variant, frozen once chosen
     needs: dict[str, Resources] = field(default_factory=dict)  # what one pod of each variant asks for
     waiting_since: dict[str, float] = field(default_factory=dict)  # variant -> since when replicas are not bound
+    bound: dict[str, int] = field(default_factory=dict)  # pods with a node by variant, at the last decision
     seen_starts: set[str] = field(default_factory=set)  # pods whose start has been learned
     reference: str = ""  # the accelerator whose replica has the capacity 1.0
     forecast_record: str = ""

@@ -1,0 +1,36 @@
+"""A new template reaches one variant after the other, and stops where it does not get ready."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from berth.controllers.services.rollout import Turn, turns
+from tests.unit.controllers.services.views import make_deployment
+
+NEW = {"a": "new", "b": "new"}
+DONE = make_deployment("new")
+OLD = make_deployment("old")
+WAITS = make_deployment("old", paused=True)
+
+
+@pytest.mark.parametrize(
+    ("live", "expected"),
+    [
+        ({"a": DONE, "b": DONE}, None),
+        ({"a": OLD, "b": OLD}, Turn("a", frozenset({"b"}))),
+        ({"a": DONE, "b": WAITS}, Turn("b", frozenset())),
+        ({"a": make_deployment("new", readyReplicas=1), "b": WAITS}, Turn("a", frozenset({"b"}))),
+        ({"a": make_deployment("new", updatedReplicas=1), "b": WAITS}, Turn("a", frozenset({"b"}))),
+        ({"a": make_deployment("new", observedGeneration=0), "b": WAITS}, Turn("a", frozenset({"b"}))),
+        ({"a": make_deployment("new", readyReplicas=1, stuck="late"), "b": WAITS},
+         Turn("a", frozenset({"b"}), "late")),
+        ({"a": make_deployment("new", paused=True), "b": DONE}, Turn("a", frozenset())),
+        ({"a": make_deployment("new", wanted=0), "b": WAITS}, Turn("b", frozenset())),
+    ],
+    ids=["all done", "the first begins", "the next follows", "until ready", "until all are new", "until it was seen",
+         "stuck", "a pause is taken back", "one without replicas holds nobody up"],
+)  # fmt: skip
+def test_whose_turn_it_is(live: dict[str, Any], expected: Turn | None) -> None:
+    assert turns(live, NEW) == expected
