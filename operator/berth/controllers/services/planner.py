@@ -143,7 +143,11 @@ class ServicePlanner:
         variants = choice.variants
         mine = [variants[name] for name in wanted if name in variants] or list(variants.values())[:1]
         cold = max(
-            (self._market.cold_start(view, choice, variant, COLD_QUANTILE, cached=False) for variant in mine),
+            (
+                self._market.cold_start(view, choice, variant, COLD_QUANTILE, cached=False)
+                + self._market.waits_for_node(view, variant)
+                for variant in mine
+            ),
             default=0.0,
         )
         return cold + self.period, cold
