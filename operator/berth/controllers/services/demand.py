@@ -27,6 +27,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 HISTORY_SECONDS: Final = 14 * 86_400.0
 STEP_SECONDS: Final = 60.0
+"""Of the forecaster, where nothing else is said."""
 
 
 @dataclass(slots=True)
@@ -38,6 +39,7 @@ class Known:
     seen: Seen = field(default_factory=lambda: Seen(DemandState.UNKNOWN, reason="not asked yet"))
     read_history: bool = False
     lost_at: float = 0.0  # when demand was lost last
+    heard: bool = False  # demand has been known since this process began
     target: Target | None = None  # as the last decision saw it
 
     @property
@@ -51,15 +53,15 @@ class Known:
 class DemandBook:
     """Demand by service uid. ``poll`` asks; everything else answers from what was last heard."""
 
-    def __init__(self, source: DemandSource, fleet: Fleet) -> None:
-        self._source, self._fleet = source, fleet
+    def __init__(self, source: DemandSource, fleet: Fleet, *, step_seconds: float = STEP_SECONDS) -> None:
+        self._source, self._fleet, self._step = source, fleet, step_seconds
         self._known: dict[str, Known] = {}
 
     def of(self, view: ServiceView) -> Known:
         """What is known of ``view``; its forecaster as it was recorded, if it was."""
         known = self._known.get(view.uid)
         if known is None:
-            known = self._known[view.uid] = Known(_restored(view))
+            known = self._known[view.uid] = Known(self._restored(view))
         return known
 
     def forget(self, uid: str) -> None:
@@ -89,10 +91,20 @@ class DemandBook:
             samples = {name: _sample(reading) for name, reading in known.telling.readings.items()}
             known.seen = combine(_facts(signals[view.uid], choice), samples, len(query.pods), now)
             if known.seen.state is not DemandState.UNKNOWN:
-                known.lost_at = 0.0
+                known.lost_at, known.heard = 0.0, True
             elif not known.lost_at:
                 known.lost_at = now
             known.model.observe(now, known.seen.work)
+
+    def _restored(self, view: ServiceView) -> DemandModel:
+        if view.forecast_record:
+            try:
+                model = DemandModel.unpack(base64.b64decode(view.forecast_record))
+                if model.step_seconds == self._step:
+                    return model
+            except ValueError as problem:
+                _LOG.warning("%s: the forecaster begins anew, its record cannot be read: %s", view.name, problem)
+        return DemandModel(step_seconds=self._step)
 
     async def _read_history(
         self, view: ServiceView, facts: Sequence[SignalFacts], query: ServiceQuery, now: float
@@ -106,13 +118,13 @@ class DemandBook:
         span = parse_duration(asked) if asked else HISTORY_SECONDS
         works: dict[float, float | None] = {}
         for entry, signal in zip(facts, query.signals, strict=True):
-            for at, load in await self._source.history(query, signal, now - span, now, STEP_SECONDS):
+            for at, load in await self._source.history(query, signal, now - span, now, self._step):
                 if load is not None:
                     works[at] = max(works.get(at) or 0.0, load / entry.capacity)
                 else:
                     works.setdefault(at, None)
         if works:
-            known.model = DemandModel(step_seconds=STEP_SECONDS)
+            known.model = DemandModel(step_seconds=self._step)
             for at in sorted(works):
                 known.model.observe(at, works[at])
 
@@ -129,15 +141,6 @@ def slo_met(view: ServiceView, telling: Telling) -> bool | None:
         if text is not None and name in telling.seconds
     ]
     return all(measured) if measured else None
-
-
-def _restored(view: ServiceView) -> DemandModel:
-    if view.forecast_record:
-        try:
-            return DemandModel.unpack(base64.b64decode(view.forecast_record))
-        except ValueError as problem:
-            _LOG.warning("%s: the forecaster begins anew, its record cannot be read: %s", view.name, problem)
-    return DemandModel(step_seconds=STEP_SECONDS)
 
 
 def signals_of(view: ServiceView, catalogue: Catalogue) -> tuple[Signal, ...]:

@@ -27,6 +27,7 @@ from berth.controllers.services.planner import PERIOD_SECONDS, ServicePlanner
 from berth.controllers.services.plans import pod_facts
 from berth.controllers.services.reconcile import Services
 from berth.controllers.services.reserve import Reservations
+from berth.controllers.services.spotting import SpotWatch
 from berth.controllers.services.supply import Market
 from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.controllers.services.writer import ServiceWriter
@@ -40,6 +41,8 @@ _LOG: Final = logging.getLogger(__name__)
 WORKERS: Final = 8
 GATHER_SECONDS: Final = 0.1
 """Changes of one service within this time are looked at together."""
+LOOKS_PER_STEP: Final = 4
+"""Control periods in a step of the forecaster: demand of a single moment is noise."""
 MOVING_PER_SECOND: Final = 1.0
 MOVING_BURST: Final = 5
 
@@ -73,9 +76,10 @@ class ServiceLoop:
         self.observer = ServiceObserver(
             self.caches, pods, nodes, leaving=Notices(fleet, wall=wall), wake=self.wake, gone=self._gone
         )
-        market, demand = Market(fleet, rooms, facts), DemandBook(source, fleet)
+        market, demand = Market(fleet, rooms, facts), DemandBook(source, fleet, step_seconds=LOOKS_PER_STEP * period)
         self.planner = ServicePlanner(
-            self.observer, market, demand, Reservations(fleet, rooms), facts, metrics,
+            self.observer, market, demand, Reservations(fleet, rooms), facts,
+            SpotWatch(fleet, nodes, rooms), metrics,
             priority=lambda view: _priority(view, priority), carry_out=self._carry_out,
             period=period, wall=wall,
         )  # fmt: skip

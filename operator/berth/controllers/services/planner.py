@@ -15,11 +15,12 @@ from berth.controllers.services.demand import DemandBook, slo_met
 from berth.controllers.services.facts import CRASHES, start_seconds
 from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.reserve import Reservations
+from berth.controllers.services.spotting import SpotWatch
 from berth.controllers.services.supply import COLD_QUANTILE, Choice, Market, PodFacts, start_key
 from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.inference.coldstart import frozen_budget
-from berth.inference.mix import cheapest_mix
 from berth.inference.plan import decide
+from berth.inference.retire import staying
 from berth.inference.service import Foreseen, Plan, Sight
 from berth.telemetry.metrics import Metrics
 
@@ -27,8 +28,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 PERIOD_SECONDS: Final = 15.0
 """How often demand is asked for and each service decided, where nothing else is said."""
-LOOK_SECONDS: Final = 60.0
-"""How often a service of which nothing changes is looked at, so that figures in its status follow."""
+LOOK_PERIODS: Final = 4
+"""After so many a service of which nothing changes is looked at, so that figures in its status follow."""
 STARTUP_QUANTILE: Final = 0.99
 
 
@@ -42,6 +43,7 @@ class ServicePlanner:
         demand: DemandBook,
         reservations: Reservations,
         pod_facts: PodFacts,
+        spot: SpotWatch,
         metrics: Metrics,
         *,
         priority: Callable[[ServiceView], int],
@@ -52,6 +54,7 @@ class ServicePlanner:
         self.period = period
         self._observer, self._market, self._demand = observer, market, demand
         self._reservations, self._pod_facts, self._metrics = reservations, pod_facts, metrics
+        self._spot = spot
         self._priority, self._carry_out, self._wall = priority, carry_out, wall
 
     def usable(self) -> list[tuple[ServiceView, Choice]]:
@@ -72,6 +75,7 @@ class ServicePlanner:
     def decide_all(self, keep: Callable[[ServiceView], bool] = lambda view: True) -> int:
         """Decide for every service that ``keep`` holds for; how many there were."""
         count = 0
+        self._spot.look(self._wall())
         for view, choice in self.usable():
             if keep(view):
                 self._guarded(view, choice)
@@ -112,24 +116,28 @@ class ServicePlanner:
         wanted = self._observer.wanted(view)
         horizon, cold = self._horizon(view, choice, wanted)
         target = known.target = known.model.target(now, horizon, view.rules.promise)
+        replicas = self._observer.replicas(view, known.telling.in_flight)
+        offers = self._market.offers(view, choice, wanted, lambda name: self._reservations.refused(view, name, now))
+        risks = self._spot.risks(choice, now)
+        view.spot_available = self._spot.verdict(offers, risks) if view.rules.spot.allowed else None
         sight = Sight(
             now=now,
             wanted=wanted,
-            replicas=self._observer.replicas(view, known.telling.in_flight),
+            replicas=replicas,
             seen=known.seen,
             foreseen=Foreseen(target.work, target.point, target.quantile, horizon),
-            offers=self._market.offers(view, choice, wanted, lambda name: self._reservations.refused(view, name, now)),
+            offers=self._spot.offers(offers, risks, staying(wanted, replicas)),
             cold_start_seconds=cold,
             slo_met=slo_met(view, known.telling),
             crashing=self._observer.crashing(view, CRASHES),
             excluded=choice.found.why_none(),
         )
-        plan = decide(view.rules, view.memory, sight, cheapest_mix)
+        plan = decide(view.rules, view.memory, sight, self._spot.cheapest(choice, risks, view.rules, cold, self.period))
         view.memory, view.plan = plan.memory, plan
         changed = plan.counts != {name: count for name, count in wanted.items() if count or name in plan.counts}
         self._reserve(view, choice, plan, now)
         view.plan_state = self._observer.state(view)
-        if changed or not view.persisted or now - view.looked >= LOOK_SECONDS:
+        if changed or not view.persisted or now - view.looked >= LOOK_PERIODS * self.period:
             view.looked = now
             self._carry_out(view.key)
 

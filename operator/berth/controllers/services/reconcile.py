@@ -17,7 +17,7 @@ from berth.controllers.services.children import NameTaken, ServiceChildren
 from berth.controllers.services.demand import DemandBook, Known
 from berth.controllers.services.exposure import Exposure
 from berth.controllers.services.observe import ServiceObserver
-from berth.controllers.services.planner import ServicePlanner
+from berth.controllers.services.planner import LOOK_PERIODS, ServicePlanner
 from berth.controllers.services.plans import service_plan
 from berth.controllers.services.rollout import Turn
 from berth.controllers.services.status import Figures, Learned, body, rejected
@@ -161,13 +161,8 @@ class Services:
         )
         if view.rules.mode is not Mode.MANUAL:
             verdicts["ForecastTrusted"] = known.trusted
-        spot = [candidate.variant.name for candidate in choice.found.found if candidate.variant.spot]
-        if view.rules.spot.allowed:
-            verdicts["SpotAvailable"] = (
-                Verdict(True, "PoolsFound")
-                if spot
-                else Verdict(False, "NoSpotPool", "no pool that fits has spot nodes")
-            )
+        if view.spot_available is not None:
+            verdicts["SpotAvailable"] = view.spot_available
         if exposed is not None:
             verdicts["Exposed"] = exposed
         return verdicts
@@ -219,6 +214,8 @@ class Services:
         if turn is not None and turn.stuck and turn.waiting:
             waiting = ", ".join(sorted(turn.waiting))
             events.append(Event("RolloutPaused", f"{turn.rolling} is not ready: {turn.stuck}; {waiting} wait", True))
+        if not known.heard and self._wall() - (known.lost_at or self._wall()) < LOOK_PERIODS * self._planner.period:
+            events = [event for event in events if event.reason != "MetricsLost"]  # nobody can have answered yet
         told = self._told.setdefault(view.uid, set())
         now = {event.reason for event in events if event.reason in lasting}
         if "MetricsLost" in told and "MetricsLost" not in now:
