@@ -128,6 +128,7 @@ class PrometheusSource:
         self._server, self._wall = server, wall
         self._times: dict[ServiceName, dict[str, float]] = {}
         self._times_at = -math.inf
+        self._reported: dict[tuple[ServiceName, str], frozenset[str]] = {}  # service, preset -> pods heard of before
 
     async def poll(
         self, services: Sequence[ServiceQuery], percentile: Mapping[ServiceName, int]
@@ -140,6 +141,7 @@ class PrometheusSource:
         await self._measure_times(asked, services, percentile)
         tokens = await self._tokens(asked, services)
         told: dict[ServiceName, Telling] = {}
+        reported: dict[tuple[ServiceName, str], frozenset[str]] = {}
         for service in services:
             readings: dict[str, Reading] = {}
             in_flight: dict[str, float] = {}
@@ -150,9 +152,13 @@ class PrometheusSource:
                     readings[signal.name] = await self._custom(service, signal)
                 else:
                     answer = loads[signal.preset]
-                    readings[signal.name] = answer.reading(service.key, presets()[signal.preset], self._wall())
+                    place = (service.key, signal.preset)
+                    before = self._reported.get(place, frozenset()) & frozenset(service.pods)
+                    reported[place] = before | answer.pods.get(service.key, frozenset())
+                    readings[signal.name] = answer.reading(service.key, presets()[signal.preset], self._wall(), before)
                     in_flight |= answer.by_pod.get(service.key, {})
             told[service.key] = Telling(readings, in_flight, self._times.get(service.key, {}), tokens.get(service.key))
+        self._reported = reported
         return told
 
     async def history(
@@ -265,21 +271,27 @@ class _Loads:
     def __init__(self) -> None:
         self.totals: dict[ServiceName, float] = {}
         self.by_pod: dict[ServiceName, dict[str, float]] = {}
+        self.pods: dict[ServiceName, set[str]] = {}
         self.problem = ""
 
     def add(self, owner: ServiceName, pod: str, value: float) -> None:
         """One series of ``owner``; a value that is no number makes the sum none."""
         self.totals[owner] = self.totals.get(owner, 0.0) + value
+        if pod:
+            self.pods.setdefault(owner, set()).add(pod)
         if pod and math.isfinite(value):
             mine = self.by_pod.setdefault(owner, {})
             mine[pod] = mine.get(pod, 0.0) + value
 
-    def reading(self, owner: ServiceName, preset: Preset, now: float) -> Reading:
-        """What is known of one service."""
+    def reading(self, owner: ServiceName, preset: Preset, now: float, before: frozenset[str]) -> Reading:
+        """What is known of one service; ``before``: its live pods that were heard of earlier, most of whom must be."""
         if self.problem:
             return Reading("Unknown", at=now, reason=self.problem)
         if owner not in self.totals:
             return Reading("Unknown", at=now, reason=f"no series of {' or '.join(preset.names)}")
+        lost = before - self.pods.get(owner, set())
+        if 2 * len(lost) > len(before):
+            return Reading("Unknown", at=now, reason=f"{len(lost)} of {len(before)} replicas are no longer reported")
         return measured(self.totals[owner], now)
 
 

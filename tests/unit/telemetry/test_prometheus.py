@@ -85,6 +85,27 @@ async def test_what_an_answer_means(answers: dict[str, list[Any]], expected: Rea
     assert (await poll(by_metric(answers))).readings["engine"] == expected
 
 
+@pytest.mark.parametrize(
+    ("then", "pods", "expected"),
+    [
+        (["a", "b"], ["a", "b", "c"], 2.0),
+        (["a"], ["a", "b", "c"], None),
+        (["a"], ["a", "new-1", "new-2"], 1.0),
+        (["a", "new-1"], ["a", "new-1"], 2.0),
+    ],
+    ids=["a few are lost", "most are lost", "others have gone, new ones start", "and report"],
+)
+async def test_pods_that_are_no_longer_reported_are_not_idle(
+    then: list[str], pods: list[str], expected: float | None
+) -> None:
+    shown = ["a", "b", "c"]
+    async with asking(by_metric({RUNNING: [series(1, pod=pod) for pod in shown]})) as (source, server, _):
+        await source.poll([query(pods=tuple(shown))], {})
+        server.answer = by_metric({RUNNING: [series(1, pod=pod) for pod in then]})
+        told = await source.poll([query(pods=tuple(pods))], {})
+    assert told["serving", "chat"].readings["engine"].load == expected
+
+
 async def test_the_load_of_each_pod_is_told() -> None:
     answers = {RUNNING: [series(3), series(4, pod="chat-2")], WAITING: [series(2)]}
     assert (await poll(by_metric(answers))).in_flight == {"chat-1": 5.0, "chat-2": 4.0}
