@@ -7,9 +7,7 @@ import pytest
 from berth.cluster.errors import Forbidden
 
 POD = 'pods "llm-1-0" is forbidden: '
-PERMITTED = (
-    'User "system:serviceaccount:b:berth" cannot create resource "pods" in API group "" in the namespace "n"'
-)
+PERMITTED = 'User "system:serviceaccount:b:berth" cannot create resource "pods" in API group "" in the namespace "n"'
 
 
 @pytest.mark.parametrize(
