@@ -111,9 +111,20 @@ def test_claims_about_price_are_kept_as_stated():
     assert (instinct.price_performance, instinct.price_performance_of) == (1, "H100")
 
 
-def test_training_hardware_is_discovered_for_training_and_the_rest_for_inference():
-    training = {name for name, entry in CATALOGUE.accelerators.items() if "Training" in entry.pool_roles}
-    assert training == {"H100", "H200", "GB200", "A100", "A100-40GB", "TPU-v4", "TPU-v5p", "CS-2"}
+@pytest.mark.parametrize(
+    ("role", "names"),
+    [
+        ("Training", ["H100", "H200", "GB200", "A100", "A100-40GB", "TPU-v4", "TPU-v5p", "CS-2"]),
+        ("Inference", ["H100-NVL", "A100-PCIe", "L40S", "L4", "MI300X", "Gaudi2", "TPU-v5e", "Inferentia2", "CPU"]),
+    ],
+)
+def test_an_accelerator_is_discovered_for_what_it_is_bought_for(role, names):
+    assert {name: CATALOGUE.accelerators[name].pool_roles for name in names} == dict.fromkeys(names, (role,))
+
+
+def test_every_accelerator_that_is_discovered_has_a_role_that_it_can_fill():
+    for entry in CATALOGUE.accelerators.values():
+        assert set(entry.pool_roles) <= entry.roles, entry.name
 
 
 @pytest.mark.parametrize("name", ["CS-2", "GroqLPU", "CPU"])

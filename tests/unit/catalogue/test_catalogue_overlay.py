@@ -16,14 +16,14 @@ from berth.values import ConfigProblem
 
 NEW = """\
 accelerators:
-  B200:
-    vendor: NVIDIA
-    resource: nvidia.com/gpu
+  Example-X1:
+    vendor: Example
+    resource: example.com/accelerator
     memory: 180G
     roles: [Training]
     poolRoles: [Training]
     maturity: Early
-    products: {nvidia.com/gpu.product: [NVIDIA-B200]}
+    products: {nvidia.com/gpu.product: [EXAMPLE-X1]}
     source: datasheet
     asOf: 2026-12-01
 """
@@ -57,9 +57,9 @@ def test_a_later_overlay_wins():
 
 def test_an_entry_is_added():
     catalogue = load([("new.yaml", NEW)])
-    found = catalogue.identify({"nvidia.com/gpu.product": "NVIDIA-B200"})
+    found = catalogue.identify({"nvidia.com/gpu.product": "EXAMPLE-X1"})
     assert found is not None
-    assert (found.name, found.memory_bytes, found.usd_per_hour) == ("B200", 180 * 10**9, None)
+    assert (found.name, found.memory_bytes, found.usd_per_hour) == ("Example-X1", 180 * 10**9, None)
 
 
 def test_null_removes_an_entry_or_a_field():
