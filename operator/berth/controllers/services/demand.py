@@ -124,9 +124,7 @@ class DemandBook:
                 else:
                     works.setdefault(at, None)
         if works:
-            known.model = DemandModel(step_seconds=self._step)
-            for at in sorted(works):
-                known.model.observe(at, works[at])
+            known.model.replay(sorted(works.items()))
 
 
 def slo_met(view: ServiceView, telling: Telling) -> bool | None:

@@ -8,10 +8,11 @@ a fifth changes nothing, a larger one keeps the history and what was learned abo
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Final
 
 from berth.inference.forecast import record
-from berth.inference.forecast.history import History
+from berth.inference.forecast.history import DAY_SECONDS, History
 from berth.inference.forecast.margins import Margins
 from berth.inference.forecast.methods import METHODS, PERSISTENCE
 from berth.inference.forecast.promise import Level, Steering
@@ -19,6 +20,7 @@ from berth.inference.forecast.race import MOST, Race
 from berth.inference.target import Target
 
 STEP_SECONDS: Final = 60.0
+REPLAY_HORIZON_SECONDS: Final = 180.0
 TRUSTED_STEPS: Final = 120
 PROMISES_KEPT: Final = 4
 LONGEST_SPAN: Final = 60  # steps; a cold start of an hour
@@ -59,6 +61,30 @@ class DemandModel:
         self._sum += work
         self._samples += 1
 
+    def replay(
+        self, samples: Iterable[tuple[float, float | None]], horizon_seconds: float = REPLAY_HORIZON_SECONDS
+    ) -> None:
+        """What a source remembers, oldest first, in place of the history so far.
+
+        What a record brought of the back-test is kept. Without it the back-test runs over the last day of ``samples``
+        at this horizon: all of it would take seconds.
+        """
+        kept = (self.margins, self.race, self.steering)
+        self.history, self.level = History(self.step_seconds), Level()
+        self.margins = self.race = None
+        self.steering = {}
+        self._open = None
+        ordered = list(samples)
+        race_from = max((at for at, _ in ordered), default=0.0) - DAY_SECONDS if kept[1] is None else math.inf
+        for at, work in ordered:
+            self.observe(at, work)
+            if self.race is None and at >= race_from and self.history.count:
+                self._aim(self._span(horizon_seconds))
+        if kept[1] is not None and kept[0] is not None:
+            self.margins, self.race, self.steering = kept
+            if self.history.count:
+                self.margins.add(self.history, missed=1)
+
     def target(self, now: float, horizon_seconds: float, promise: float) -> Target:
         """What must be ready ``horizon_seconds`` from ``now`` so that at most ``promise`` of the work is late.
 
@@ -71,7 +97,7 @@ class DemandModel:
                 return Target(None)
             seen = self._sum / self._samples
             return Target(seen, seen, 1 - promise, METHODS[PERSISTENCE].name)
-        self._aim(max(1, math.ceil(horizon_seconds / self.step_seconds - 1e-9)) + 1)
+        self._aim(self._span(horizon_seconds))
         return self._answer(self._steered(min(max(promise, _STRICTEST), _LOOSEST)), promise)
 
     @property
@@ -103,9 +129,11 @@ class DemandModel:
         for account in accounts:
             account.ask(self.race, self.level, self.history.day)
 
+    def _span(self, horizon_seconds: float) -> int:
+        return min(max(1, math.ceil(horizon_seconds / self.step_seconds - 1e-9)) + 1, LONGEST_SPAN)
+
     def _aim(self, span: int) -> None:
         """Plan for a cold start of ``span`` - 1 steps."""
-        span = min(span, LONGEST_SPAN)
         old, race = self.margins, self.race
         if old is not None and race is not None and abs(span - old.span) <= _SPAN_MOVES * old.span:
             return

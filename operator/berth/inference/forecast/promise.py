@@ -21,6 +21,8 @@ _PRIOR_SHARE: Final = 2.0
 _PRIOR_PRICE: Final = 0.5
 _PRIOR_POWER: Final = 1.25
 _PRIOR_DAYS: Final = 2.0  # of demand at its highest hourly level, that the prior weighs
+_PRIOR_FADES: Final = 2.0  # times its weight in demand, after which the prior weighs half
+_PRIOR_LEAST: Final = 0.1
 _STRICTEST: Final = 0.7  # of the promise
 _AHEAD_DAYS: Final = 3.0  # over which what is overspent is made good, at least
 _LEVEL_STEPS: Final = 60
@@ -92,6 +94,7 @@ class Steering:
             left = self.share * (self.offered + ahead) - self.unserved
             aim = min(max(left / ahead, _STRICTEST * self.share), self.share)
         weight = _PRIOR_DAYS * day * max(race.carried / max(race.count, 1), level.now, level.highest / 2) + 1e-9
+        weight *= max(0.5 ** (race.offered / (_PRIOR_FADES * weight)), _PRIOR_LEAST)
         shares = (race.unserved + _PRIOR * weight) / (race.offered + weight)
         shares = np.maximum.accumulate(shares[::-1])[::-1]
         return float(np.interp(-math.log(aim), -np.log(shares + 1e-9), np.arange(len(PRICES))))
