@@ -213,6 +213,7 @@ def _log_to_stderr(form: str, level: str) -> None:
     handler.setFormatter(_JsonLines() if form == "json" else plain)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("kopf").setLevel(logging.WARNING)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every request
 
 
 if __name__ == "__main__":
