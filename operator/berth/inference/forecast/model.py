@@ -69,21 +69,21 @@ class DemandModel:
         What a record brought of the back-test is kept. Without it the back-test runs over the last day of ``samples``
         at this horizon: all of it would take seconds.
         """
-        kept = (self.margins, self.race, self.steering)
+        margins, race, steering = self.margins, self.race, self.steering
         self.history, self.level = History(self.step_seconds), Level()
         self.margins = self.race = None
         self.steering = {}
         self._open = None
         ordered = list(samples)
-        race_from = max((at for at, _ in ordered), default=0.0) - DAY_SECONDS if kept[1] is None else math.inf
+        race_from = max((at for at, _ in ordered), default=0.0) - DAY_SECONDS if race is None else math.inf
         for at, work in ordered:
             self.observe(at, work)
             if self.race is None and at >= race_from and self.history.count:
                 self._aim(self._span(horizon_seconds))
-        if kept[1] is not None and kept[0] is not None:
-            self.margins, self.race, self.steering = kept
+        if race is not None and margins is not None:
+            self.margins, self.race, self.steering = margins, race, steering
             if self.history.count:
-                self.margins.add(self.history, missed=1)
+                margins.add(self.history, missed=1)
 
     def target(self, now: float, horizon_seconds: float, promise: float) -> Target:
         """What must be ready ``horizon_seconds`` from ``now`` so that at most ``promise`` of the work is late.
