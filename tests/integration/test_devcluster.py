@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from berth.devcluster import cluster as devcluster
-from berth.devcluster import fleets
+from berth.devcluster import fleets, invocation
 from berth.devcluster.api import Api, Json, trusting
 from berth.devcluster.binaries import Binaries
 from berth.devcluster.cluster import DevCluster
@@ -310,7 +310,8 @@ def test_berth_dev_brings_up_shows_and_takes_down(binaries: Binaries, tmp_path: 
     name = f"cli-{os.getpid()}"
 
     def berth(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "berth.cli.main", "dev", *arguments, "--name", name]
+        verb, *rest = arguments
+        command = [sys.executable, "-m", "berth.cli.main", "dev", verb, "--name", name, *rest]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
     try:
@@ -319,6 +320,8 @@ def test_berth_dev_brings_up_shows_and_takes_down(binaries: Binaries, tmp_path: 
         assert up.stdout == f"export KUBECONFIG={berth('kubeconfig').stdout}"
         assert len(DevCluster.load(name).api().list("/api/v1/nodes")) == 2
         assert berth("status").stdout.count("running  pid") == 5
+        read = berth("kubectl", "get", "nodes", "-o", "name")
+        assert (read.returncode, read.stdout) == (0, "node/n1\nnode/n2\n"), read.stderr
         DevCluster.load(name).processes["kwok"].stop()
         status = berth("status")
         assert status.returncode == 1
@@ -326,7 +329,10 @@ def test_berth_dev_brings_up_shows_and_takes_down(binaries: Binaries, tmp_path: 
     finally:
         down = berth("down")
     assert (down.returncode, down.stdout) == (0, f"cluster {name} is down\n")
-    assert berth("status").stderr == f"berth: no cluster '{name}'; bring one up with: berth dev up --name {name}\n"
+    assert (
+        berth("status").stderr
+        == f"berth: no cluster '{name}'; bring one up with: {invocation.berth('dev')} up --name {name}\n"
+    )
 
 
 # -- the other engine --------------------------------------------------------------------------------------------------
@@ -369,6 +375,21 @@ def test_kind_gets_the_same_nodes_and_pods(second: DevCluster, binaries: Binarie
     asked = kind_on_path.read_text().splitlines()
     assert asked[0].startswith("create cluster --config ")
     assert asked[-1] == f"delete cluster --name berth-{name}"
+
+
+@pytest.mark.parametrize("engine", ["missing", "failing"])
+def test_a_cluster_that_did_not_come_up_is_on_no_list(
+    binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    if engine == "failing":
+        script(tmp_path / "kind", "echo no more disk >&2; exit 1")
+        script(tmp_path / "docker", "exit 0")
+    name = f"kind-{os.getpid()}"
+    with pytest.raises(DevClusterProblem, match="no more disk" if engine == "failing" else "kind is not on PATH"):
+        DevCluster.up(name, fleet="tiny", engine="kind", binaries=binaries, owned=True)
+    with pytest.raises(DevClusterProblem, match="no cluster"):
+        DevCluster.load(name)
 
 
 def script(path: Path, body: str) -> Path:

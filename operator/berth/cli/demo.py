@@ -15,6 +15,7 @@ import click
 
 from berth.devcluster.api import Api
 from berth.devcluster.cluster import DevCluster
+from berth.devcluster.invocation import berth
 from berth.devcluster.operator import install_chart, run_operator
 from berth.devcluster.problems import ApiRefused
 from berth.devcluster.process import wait_until
@@ -131,7 +132,7 @@ def place(scene: Scene) -> None:
     scene.api.post(JOBS, LLAMA)
     status = scene.wait("llama-70b", "Running", lambda found: found.get("phase") == "Running")
     placement = status["placement"]
-    used = ", ".join(f"{count} {level}(s)" for level, count in placement["domains"].items())
+    used = ", ".join(f"{count} {level}{'s'[: count != 1]}" for level, count in placement["domains"].items())
     scene.story.tell(f"llama-70b: 8 workers x 8 H200 run on {placement['pool']}: {used}, {placement['certificate']}")
     save = status.get("checkpoint") or {}
     if save:
@@ -217,13 +218,15 @@ def summary(cluster: DevCluster, story: Story, *, keep: bool) -> None:
     click.echo("\nWhat happened")
     for line in story.lines:
         click.echo(f"  {line}")
-    click.echo("\nTo look further" + ("" if keep else " (run again with --keep)"))
-    prefix = f"KUBECONFIG={cluster.kubeconfig} "
+    if not keep:
+        click.echo("\nTo look further, leave it running: make demo DEMO_ARGS=--keep")
+        return
+    click.echo("\nTo look further")
     for command in (
-        f"kubectl -n {NAMESPACE} get trainingjobs -o wide",
-        f"kubectl -n {NAMESPACE} describe trainingjob llama-70b",
-        f"kubectl -n {NAMESPACE} get events --field-selector involvedObject.kind=TrainingJob",
-        "kubectl get acceleratorpools",
-        f"berth dev down --name {cluster.name}",
+        f"-n {NAMESPACE} get trainingjobs -o wide",
+        f"-n {NAMESPACE} describe trainingjob llama-70b",
+        f"-n {NAMESPACE} get events --field-selector involvedObject.kind=TrainingJob",
+        "get acceleratorpools",
     ):
-        click.echo(f"  {prefix if command.startswith('kubectl') else ''}{command}")
+        click.echo(f"  {berth('dev', 'kubectl', '--name', cluster.name, command)}")
+    click.echo(f"  {berth('dev', 'down', '--name', cluster.name)}")

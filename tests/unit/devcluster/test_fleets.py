@@ -108,7 +108,7 @@ def test_a_wrong_file_is_told_line_and_field(text: str, message: str) -> None:
 
 
 def test_an_unknown_parameter_is_told_which_there_are() -> None:
-    with pytest.raises(ConfigProblem, match=r"flat-640.yaml: has no parameter 'rack'; it has \['hosts', 'racks'\]"):
+    with pytest.raises(ConfigProblem, match=r"flat-640.yaml: has no parameter 'rack'; it has hosts, racks$"):
         fleets.load("flat-640", rack=3)
 
 
