@@ -139,13 +139,14 @@ def _endpoint(app: App, namespace: str, pod: str) -> Endpoint | None:
 
 async def _run(app: App, election: Election, stop: asyncio.Event) -> None:
     registry = shell.build_registry(lambda: app.client.transport.connection, app.wake)
-    kopf_stop, kopf_ready = asyncio.Event(), asyncio.Event()
+    kopf_stop = asyncio.Event()
+    _stop_on_signals(stop)
     tasks = {
         asyncio.create_task(app.keep_warm(), name="caches"),
-        asyncio.create_task(shell.run(registry, kopf_stop, kopf_ready), name="kopf"),
+        asyncio.create_task(shell.run(registry, kopf_stop, lambda: _stop_on_signals(stop)), name="kopf"),
         asyncio.create_task(_lead_when_warm(app, election), name="leader"),
     }
-    stopping = asyncio.create_task(_until_signalled(stop, kopf_ready), name="stop")
+    stopping = asyncio.create_task(stop.wait(), name="stop")
     done, _ = await asyncio.wait({*tasks, stopping}, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
         if task.get_name() != "kopf":
@@ -153,19 +154,10 @@ async def _run(app: App, election: Election, stop: asyncio.Event) -> None:
     kopf_stop.set()
     await asyncio.wait({task for task in tasks if task.get_name() == "leader"}, timeout=15.0)
     await asyncio.wait(tasks, timeout=5.0)
-    for task in done - {stopping}:
+    for ended in done - {stopping}:
         with contextlib.suppress(asyncio.CancelledError):
-            task.result()
-        raise BerthError(f"the task {task.get_name()} ended by itself")
-
-
-async def _until_signalled(stop: asyncio.Event, kopf_ready: asyncio.Event) -> None:
-    """Until SIGTERM or SIGINT: kopf takes both for itself when it starts, so they are taken back then."""
-    _stop_on_signals(stop)
-    waiting = [asyncio.create_task(stop.wait()), asyncio.create_task(kopf_ready.wait())]
-    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    _stop_on_signals(stop)
-    await stop.wait()
+            ended.result()
+        raise BerthError(f"the task {ended.get_name()} ended by itself")
 
 
 async def _lead_when_warm(app: App, election: Election) -> None:
@@ -191,6 +183,7 @@ def _serve(app: App, metrics: Metrics, options: dict[str, object]) -> list[Probe
 
 
 def _stop_on_signals(stop: asyncio.Event) -> None:
+    """SIGTERM and SIGINT are ours, also after kopf has taken them for itself."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
