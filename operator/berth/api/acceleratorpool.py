@@ -110,7 +110,7 @@ class PoolFabric(Model):
     rails: Annotated[int, Field(ge=1, le=64)] | None = None
     """Rails of each node. Absent: 1."""
     redundant_paths: bool = False
-    """Whether every rail survives the loss of a switch."""
+    """Whether every rail survives the loss of a switch. Accepted; no effect yet."""
 
 
 class TopologyLevel(Model):
@@ -168,9 +168,9 @@ class AcceleratorPoolSpec(Model):
     usd_per_accelerator_hour: Money | None = None
     """Overrides the catalogue's price."""
     growth: Growth | None = None
-    """Who adds nodes."""
+    """Who adds nodes; counted on by InferenceServices, not yet by TrainingJobs."""
     lending: Lending | None = None
-    """Who may use the pool while its own role leaves it free."""
+    """Who may use the pool while its own role leaves it free. Accepted; no effect yet."""
 
     @cached_property
     def keep_free_share(self) -> float:
@@ -203,7 +203,7 @@ class AcceleratorPoolStatus(Model):
     fragmentation: StatusShare | None = None
     """Share of the free devices that no whole free node holds."""
     failures_per_1000_node_days: StatusText | None = None
-    """Measured failure rate."""
+    """Measured failure rate. Not reported yet."""
 
 
 class AcceleratorPool(Model):

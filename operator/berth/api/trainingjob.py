@@ -53,7 +53,7 @@ class TrainingJobSpec(Model):
     workers: Workers
     """Gang size in pods; all or nothing. Frozen."""
     min_workers: Workers | None = None
-    """Elastic floor; sizes move by whole data-parallel replicas. Absent: workers. Frozen."""
+    """Elastic floor; sizes move by whole data-parallel replicas. Absent: workers. Frozen. Accepted; no effect yet."""
     accelerators: Accelerators
     """The devices of a worker. Frozen."""
     model: TrainedModel | None = None
@@ -67,13 +67,14 @@ class TrainingJobSpec(Model):
     framework: Framework = "None"
     """Whose rendezvous environment the workers get. Frozen."""
     queue_name: LabelName | None = None
-    """Fair-share group; another namespace's only where that queue admits it. Absent: the namespace."""
+    """Fair-share group; another namespace's only where that queue admits it. Absent: the namespace. Accepted; no effect
+    yet."""
     priority_class_name: SubdomainName | None = None
     """A PriorityClass; orders Berth's queue only."""
     suspend: bool = False
     """True: save, release, keep the record."""
     expected_duration: Duration | None = None
-    """Lets the scheduler promise starts and backfill."""
+    """Lets the scheduler promise starts and backfill. Accepted; no effect yet."""
     start_timeout: Annotated[Duration | None, code_default(START_TIMEOUT)] = None
     """Pods not all running by then: release all, back off, retry."""
     max_start_attempts: Annotated[

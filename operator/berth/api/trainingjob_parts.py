@@ -125,21 +125,22 @@ class Checkpoint(Model):
     model_config = ConfigDict(json_schema_extra=validated(*checks.CHECKPOINT))
 
     interval: Annotated[DurationOrAuto | None, code_default(AUTO)] = None
-    """Time between saves. Auto: Daly's optimum from the measured stall and the live failure rate."""
+    """Time between saves. Auto: Daly's optimum for the stall and the failure rate expected; neither is measured yet."""
     uri: CheckpointUri | None = None
     """Where checkpoints lie: s3, gs, az, file, or pvc://claim/path in this namespace."""
     size: Quantity | None = None
     """Bytes of one checkpoint. Absent: from the model."""
     write_bandwidth: Quantity | None = None
-    """Bytes per second that the store sustains for this gang. Absent: from the catalogue, measured once running."""
+    """Bytes per second that the store sustains for this gang. Absent: from the catalogue."""
     keep: Annotated[Annotated[int, Field(ge=1, le=100_000)] | None, code_default(str(CHECKPOINTS_KEPT))] = None
-    """The newest complete ones that stay at uri; the last complete one is never removed."""
+    """The newest complete ones that stay at uri. Told to the workers; nothing is removed yet."""
     cold: ColdStorage | None = None
-    """Older ones move here."""
+    """Older ones move here. Accepted; no effect yet."""
     secret_ref: SecretReference | None = None
-    """Credentials of the mover. The job's own access is template.spec.serviceAccountName."""
+    """Credentials of the mover. The job's own access is template.spec.serviceAccountName.
+    Accepted; no effect yet."""
     on_preempt: OnPreempt | None = None
-    """The warning before a preemption."""
+    """The warning before a worker is stopped: a drain, an eviction, a suspension. Berth itself preempts nobody yet."""
 
 
 class OnExitCodes(Model):
@@ -181,13 +182,13 @@ class Recovery(Model):
     """What happens when a worker fails or a node is lost."""
 
     restart: Annotated[RestartMode | None, code_default(RESTART)] = None
-    """Gang: all again. Elastic: go on with what is left, at least minWorkers."""
+    """Gang: all again. Elastic: go on with what is left, at least minWorkers; accepted, and the same as Gang yet."""
     max_restarts: Annotated[Annotated[int, Field(ge=0, le=1_000_000)] | None, code_default(str(MAX_RESTARTS))] = None
     """Failures of the job's own that are forgiven; infrastructure and preemption are never charged."""
     force_delete_after: Duration | None = None
     """Pods that an unreachable node holds are deleted by force after this time. Absent: never."""
     spares: Annotated[int | Literal["Auto"] | None, int_or_auto(0, 1000), code_default("0")] = None
-    """Hot spare workers. Auto: from failure rate and repair time."""
+    """Hot spare workers. Auto: from failure rate and repair time. Accepted; no effect yet."""
     rules: Annotated[tuple[RecoveryRule, ...], Field(max_length=20), atomic(), checked(checks.RULES_ONCE)] = ()
     """The first that matches decides. Node faults need none."""
 

@@ -41,7 +41,7 @@ class QueueStatus(Model):
     position: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     """1 is the head; the first 100 jobs have one."""
     expected_start_time: Time | None = None
-    """When it should start, by what is known."""
+    """When it should start, by what is known. Not reported yet."""
     as_of: Time | None = None
     """When this was concluded."""
 
@@ -54,7 +54,7 @@ class Restarts(Model):
     infrastructure: Tally = 0
     """Lost or broken nodes, evictions."""
     preemption: Tally = 0
-    """For another job."""
+    """For another job; none yet."""
     suspend: Tally = 0
     """By the user."""
 
@@ -115,9 +115,9 @@ class CheckpointStatus(Model):
     interval_seconds: Seconds | None = None
     """Time between saves."""
     last_step: Annotated[int, Field(ge=0, le=2**53)] | None = None
-    """Step of the last complete one."""
+    """Step of the last complete one. Not reported yet."""
     last_time: Time | None = None
-    """When the last complete one was done."""
+    """When the last complete one was done. Not reported yet."""
     stall_milliseconds: Annotated[int, Field(ge=0, le=2**53)] | None = None
     """Training time that one save costs."""
     size: StatusText | None = None
@@ -188,8 +188,8 @@ class TrainingJobStatus(Model):
     message: Message | None = None
     """Why it is where it is, and what would change it."""
     conditions: Conditions = ()
-    """Accepted, QuotaReserved, MemoryFits, FabricSatisfied, Placed, AllRunning, CheckpointHealthy; Suspended, Complete,
-    Failed."""
+    """Accepted, QuotaReserved, MemoryFits, FabricSatisfied, Placed, AllRunning, CheckpointHealthy (not reported yet);
+    Suspended, Complete, Failed."""
     workers: Tally | None = None
     """Size of this attempt."""
     ready_workers: Tally | None = None
@@ -217,7 +217,7 @@ class TrainingJobStatus(Model):
     checkpoint: CheckpointStatus | None = None
     """How the job saves."""
     goodput: Goodput | None = None
-    """How much of the time was progress."""
+    """How much of the time was progress. Not reported yet."""
     cost: TrainingCost | None = None
     """What it has cost so far."""
     lineage: LineageStatus | None = None
