@@ -51,9 +51,10 @@ lint: $(READY) fresh ## Style, types, layers, generated files, chart
 	$(VENV)/bin/lint-imports
 	"$$($(PY) -c 'from berth.devcluster import tools; print(tools.helm())')" lint --strict --quiet charts/berth
 
-crds: $(READY) ## Write what is generated: definitions, reference, catalogue page, the chart's roles and values
+crds: $(READY) ## Write what is generated: definitions, reference, tables of catalogue and metrics, the chart's roles and values
 	$(PY) -m berth.api.generate
 	$(PY) -m berth.catalogue.page docs/catalogue.md
+	$(PY) -m berth.controllers.metrics_page docs/metrics.md
 	rm -rf charts/berth/files/crds && cp -r crds charts/berth/files/crds
 	$(PY) -m berth.controllers.permissions --out charts/berth/templates/rbac.generated.yaml
 	$(PY) charts/readme.py charts/berth
@@ -61,6 +62,7 @@ crds: $(READY) ## Write what is generated: definitions, reference, catalogue pag
 fresh: $(READY) # Fails when something generated is not what `make crds` would write.
 	$(PY) -m berth.api.generate --check
 	@$(PY) -m berth.catalogue.page --check docs/catalogue.md || { echo "docs/catalogue.md is stale; run: make crds" >&2; exit 1; }
+	@$(PY) -m berth.controllers.metrics_page --check docs/metrics.md || { echo "docs/metrics.md is stale; run: make crds" >&2; exit 1; }
 	@diff -r crds charts/berth/files/crds || { echo "charts/berth/files/crds is not crds/; run: make crds" >&2; exit 1; }
 	$(PY) -m berth.controllers.permissions --check --out charts/berth/templates/rbac.generated.yaml
 	$(PY) charts/readme.py --check charts/berth
@@ -68,7 +70,7 @@ fresh: $(READY) # Fails when something generated is not what `make crds` would w
 controlplane: $(READY) ## Fetch or build the binaries of the control plane (once; up to 25 minutes)
 	$(PY) -c 'from berth.devcluster.binaries import Binaries; Binaries.ensure(print)'
 
-bench: $(addprefix bench-,$(BENCHES)) ## Every benchmark, or bench-placement, -waiting, -gang, -idle, -replay, -autoscale, -mix (SCALE=small: a smoke run)
+bench: $(addprefix bench-,$(BENCHES)) ## Every benchmark, or bench-placement, -waiting, -gang, -idle, -replay, -autoscale, -spot, -mix, -services (SCALE=small: a smoke run)
 
 $(addprefix bench-,$(BENCHES)): bench-%: $(READY)
 	@$(PY) -m benchmarks.$* $(BENCH_ARGS)
