@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
 from berth.controllers.gauges import Gauges
@@ -39,9 +39,10 @@ def rows() -> Iterator[tuple[str, str, str, str]]:
     nothing: Any = None  # what is read at a scrape, which there is none of here
     Gauges(Metrics(registry), nothing, nothing, nothing, nothing, leading=lambda: False)
     for collector in registry.collectors:
-        for family in collector.describe():
+        families: Iterable[Metric] = collector.describe()  # type: ignore[attr-defined]  # ours all have it
+        for family in families:
             name = family.name + ("_total" if family.type == "counter" else "")
-            labels = getattr(family, "_labelnames", None) or getattr(collector, "_labelnames", ())
+            labels: Sequence[str] = getattr(family, "_labelnames", ()) or getattr(collector, "_labelnames", ())
             yield name, family.type, ", ".join(f"`{label}`" for label in labels), family.documentation
 
 
