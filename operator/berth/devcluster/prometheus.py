@@ -114,6 +114,11 @@ class PrometheusServer:
             raise ComponentDied("Prometheus is not running")
         return self._process
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it does not run."""
+        return self._process is None or not self._process.alive()
+
     def start(self, progress: Progress = quiet) -> PrometheusServer:
         """Start it and return when it answers queries.
 
