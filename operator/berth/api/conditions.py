@@ -13,6 +13,9 @@ from berth.api.common import Condition, rfc3339, shorten
 
 Status = Literal["True", "False", "Unknown"]
 
+INTERNAL_ERROR: Final = "InternalError"
+"""Reason of Accepted where Berth itself failed on an object."""
+
 _MESSAGE_LIMIT: Final = 32_768
 
 

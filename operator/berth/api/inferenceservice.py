@@ -9,7 +9,7 @@ from pydantic import ConfigDict
 
 from berth.api import inferenceservice_rules as checks
 from berth.api.cel import named, validated
-from berth.api.common import Model, SubdomainName
+from berth.api.common import ContractProblem, Model, SubdomainName
 from berth.api.inferenceservice_parts import (
     Candidates,
     ColdStart,
@@ -24,6 +24,7 @@ from berth.api.inferenceservice_parts import (
 )
 from berth.api.inferenceservice_status import InferenceServiceStatus
 from berth.api.template import ServerTemplate
+from berth.api.template_shape import misshapen
 
 
 class InferenceServiceSpec(Model):
@@ -73,8 +74,12 @@ class InferenceService(Model):
 
 
 def parse_spec(raw: Mapping[str, Any]) -> InferenceServiceSpec:
-    """The spec of a live object. Raises: ContractProblem."""
-    return InferenceServiceSpec.parse(raw, "spec")
+    """The spec of a live object. Raises: ContractProblem, also where the template has not the form of a pod's."""
+    spec = InferenceServiceSpec.parse(raw, "spec")
+    problem = misshapen(spec.template or {})
+    if problem is not None:
+        raise ContractProblem(problem)
+    return spec
 
 
 def parse_status(raw: Mapping[str, Any] | None) -> InferenceServiceStatus:

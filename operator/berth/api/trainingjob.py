@@ -15,8 +15,9 @@ from pydantic import ConfigDict, Field, PrivateAttr
 
 from berth.api import trainingjob_rules as checks
 from berth.api.cel import validated
-from berth.api.common import AUTO, Duration, LabelName, Model, SubdomainName, code_default
+from berth.api.common import AUTO, ContractProblem, Duration, LabelName, Model, SubdomainName, code_default
 from berth.api.template import WorkerTemplate
+from berth.api.template_shape import misshapen
 from berth.api.trainingjob_parts import (
     BYTES_PER_PARAMETER,
     CHECKPOINTS_KEPT,
@@ -272,9 +273,13 @@ def parse_spec(raw: Mapping[str, Any], *, name: str, namespace: str) -> Training
     """The spec of a live object.
 
     Raises:
-        ContractProblem: it is not of the contract's form, as an object stored under an older CRD may be.
+        ContractProblem: it is not of the contract's form, as an object stored under an older CRD may be; or its
+            template is not of a pod's, which the schema leaves open.
     """
     spec = TrainingJobSpec.parse(raw, "spec")
+    problem = misshapen(spec.template)
+    if problem is not None:
+        raise ContractProblem(problem)
     spec._name, spec._namespace = name, namespace
     return spec
 

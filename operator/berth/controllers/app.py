@@ -184,6 +184,10 @@ class App:
             tasks += [self.scheduler.run(), self.scheduler.explain_for_ever(), self.recorder.run(), self.pools.run()]
             tasks += [self._resync(), *self.services.tasks()]
             await _all(tasks)
+        except BaseExceptionGroup as failures:
+            if failures.subgroup(NotLeading) is not None:
+                raise CannotLead("a write was due while the lease was not held for certain") from failures
+            raise
         finally:
             self.leading = self.services.leading = False
 
@@ -214,13 +218,16 @@ class App:
             try:
                 await self.jobs.reconcile(key)
             except NotLeading:
-                return
+                raise  # else a leader that is certain again a moment later would have a worker less
+            except ClusterError as problem:
+                delay = self.queue.retry(key)
+                _LOG.warning("trainingjob %s/%s: %s; again in %.1f s", *key, problem, delay)
+                self.metrics.reconciles.labels("trainingjob", "error").inc()
             except Exception as problem:  # one bad object must not stop the others
                 delay = self.queue.retry(key)
-                if isinstance(problem, ClusterError):
-                    _LOG.warning("trainingjob %s/%s: %s; again in %.1f s", *key, problem, delay)
-                else:
-                    _LOG.exception("trainingjob %s/%s: again in %.1f s", *key, delay)
+                trace = self.queue.failures(key) == 1
+                _LOG.error("trainingjob %s/%s: %r; again in %.1f s", *key, problem, delay, exc_info=trace)
+                await self.jobs.tell_defect(key, problem)
                 self.metrics.reconciles.labels("trainingjob", "error").inc()
             else:
                 self.queue.forget(key)

@@ -83,6 +83,12 @@ def job_uid(pod: wire.Pod) -> str:
     return uid if uid and owner is not None and owner.uid == uid else ""
 
 
+def rank_of(pod: wire.Pod) -> tuple[str, str, str]:
+    """What its labels make of a pod: uid of its job, attempt, rank."""
+    labels = pod.metadata.labels
+    return job_uid(pod), labels.get(LABEL_ATTEMPT, ""), labels.get(LABEL_RANK, "")
+
+
 def worker(pod: wire.Pod) -> Worker | None:
     """A pod of a gang as the lifecycle sees it, or None where its labels do not say which rank it is."""
     labels, status = pod.metadata.labels, pod.status
@@ -112,6 +118,7 @@ def worker(pod: wire.Pod) -> Worker | None:
         conditions=tuple((stated.type, stated.status) for stated in status.conditions),
         exits=tuple((name, state.exit_code) for name, state in exits),
         image_id=_image_id(pod),
+        failed_at=min((at for _, state in exits if state.exit_code and (at := unix(state.finished_at))), default=None),
     )
 
 
@@ -185,6 +192,11 @@ def shorten(text: str) -> str:
     """One line of at most 300 characters."""
     line = " ".join(text.split())
     return line if len(line) <= SHORT else line[: SHORT - 1] + "…"
+
+
+def defect_words(problem: Exception) -> str:
+    """What the status of an object says on which Berth itself failed."""
+    return shorten(f"Berth failed on this object, which is a defect of its own; its log has the trace: {problem!r}")
 
 
 def pod_needs(pod: wire.Pod) -> dict[str, int]:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from berth.api.common import ContractProblem
+from berth.api.conditions import INTERNAL_ERROR
 from berth.api.trainingjob import parse_spec
 from berth.cluster import wire
 from berth.controllers import facts
@@ -236,6 +237,9 @@ class Observer:
             view.problem = (problem.reason, problem.message)
         except (ContractProblem, msgspec.DecodeError, ValueError) as problem:
             view.problem = ("SpecInvalid", str(problem))
+        except Exception as problem:  # a defect of ours on one object must not hide its status and its pods
+            _LOG.exception("%s: its spec cannot be read", view.name)
+            view.spec, view.problem = None, (INTERNAL_ERROR, facts.defect_words(problem))
 
     def reread(self) -> None:
         """Read every spec again, after the catalogue has changed."""
@@ -257,13 +261,13 @@ class Observer:
             del self.promises[view.uid]
 
     def _on_pod(self, old: wire.Pod | None, new: wire.Pod | None) -> None:
+        if old is not None and new is not None and facts.rank_of(old) != facts.rank_of(new):
+            self._on_pod(old, None)  # its labels make it another one than it was
+            old = None
         pod = new or old
         assert pod is not None
         uid = facts.job_uid(pod)
-        if not uid:
-            self._on_foreign_pod(pod, new)
-            return
-        worker = facts.worker(pod)
+        worker = facts.worker(pod) if uid else None
         if worker is None:
             self._on_foreign_pod(pod, new)
             return

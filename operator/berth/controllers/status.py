@@ -75,13 +75,25 @@ def _with_placement(state: JobState, recorded: Mapping[str, Any] | None, asked: 
     price = _decimal(recorded.get("usdPerAcceleratorHour"))
     state = replace(state, placement=placement, placement_attempt=number, placement_time=when, price=price)
     ledger = state.attempts[-1].number if state.attempts else 0
-    if number == state.attempt and number > ledger and state.phase in ACTIVE:
-        attempt = Attempt(number, when, state.workers, placement.pool)
-        state = replace(state, attempts=(*state.attempts, attempt)[-ATTEMPTS_KEPT:])
+    if state.phase not in ACTIVE:
+        return state
+    if number > ledger and (state.current is None or number == state.attempt):
+        attempt = Attempt(number, when, len(placement.nodes), placement.pool)
+        state = replace(state, attempt=number, attempts=(*state.attempts, attempt)[-ATTEMPTS_KEPT:])
         if "Accepted" not in state.conditions:
             state = state.with_condition("Accepted", True, "Valid", now=when)
         state = placed_conditions(state, placement, when, asked)
-    return state
+    return _as_placed(state, placement, number)
+
+
+def _as_placed(state: JobState, placement: Placement, number: int) -> JobState:
+    """The live attempt with as many workers as were placed for it; a status can be edited by hand."""
+    live = state.current
+    if live is None or live.number != number:
+        return state
+    if live.workers != len(placement.nodes):
+        state = replace(state, attempts=(*state.attempts[:-1], replace(live, workers=len(placement.nodes))))
+    return replace(state, attempt=number) if state.attempt != number else state
 
 
 def placement_patch(name: str, state: JobState, resource_version: str = "") -> Json:

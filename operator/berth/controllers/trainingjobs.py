@@ -7,28 +7,34 @@ with it the events that tell of it; then deletions and creations, which are idem
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from berth.api.conditions import INTERNAL_ERROR
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import Conflict, NotFound
 from berth.cluster.events import EventRecorder, about
 from berth.cluster.kinds import PODS, TRAINING_JOBS
 from berth.cluster.queue import WorkQueue
 from berth.controllers.children import Children, NameLeaving, raise_first
+from berth.controllers.facts import defect_words
 from berth.controllers.gangs import Settings, gang_plan, initial_checkpoint
 from berth.controllers.judge import Judge
 from berth.controllers.observe import JobKey, JobView, Observer
 from berth.controllers.scheduler import Scheduler
 from berth.controllers.writer import StatusWriter
 from berth.telemetry.metrics import Metrics
+from berth.training.acceptance import defect
 from berth.training.job import Sight
 from berth.training.lifecycle import NAME_SECONDS, advance
 from berth.training.queue import Waiting
 from berth.training.request import lifecycle_job, without_nodes
 from berth.training.state import ACTIVE, FINISHED, Delete, JobState, Reason, Refused, Step, Worker
+
+_LOG: Final = logging.getLogger(__name__)
 
 AVOID_SECONDS: Final = 60.0
 """For so long a node that failed a gang is barred to it; after that it is merely the last choice."""
@@ -111,7 +117,24 @@ class TrainingJobs:
         step = advance(facts, state, sight)
         await self._carry_out(view, state, step, memory)
 
+    async def tell_defect(self, key: JobKey, problem: Exception) -> None:
+        """A look at the job failed by a defect of ours: its status says so, once, instead of nothing."""
+        job = self._observer.caches.jobs.get(key[1], key[0])
+        view = self._observer.views.get(job.metadata.uid) if job is not None else None
+        if view is None:
+            return
+        words = defect_words(problem)
+        try:
+            state = defect(view.state, words, self._wall())
+            if state is not view.state:
+                await self._writer.write(view, state)
+                self._recorder.warning(about(TRAINING_JOBS, view.object.metadata), INTERNAL_ERROR, words)
+        except Exception as failure:  # what cannot be told is in the log
+            _LOG.warning("trainingjob %s: its defect cannot be told: %r", view.name, failure)
+
     async def _reject_unreadable(self, view: JobView) -> None:
+        self._scheduler.unwant(view.uid)
+        self._observer.retract(view.uid)
         reason, message = view.problem or ("SpecInvalid", "the spec cannot be read")
         state = view.state.with_condition("Accepted", False, reason, message, now=self._wall())
         if state is not view.state:

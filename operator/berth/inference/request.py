@@ -95,5 +95,5 @@ def promise(spec: InferenceServiceSpec, sizing: Sizing) -> Promise:
 
 def _names_image(spec: InferenceServiceSpec) -> bool:
     template: Mapping[str, Any] = spec.template or {}
-    containers = template.get("spec", {}).get("containers", ())
+    containers = (template.get("spec") or {}).get("containers") or ()
     return any(entry.get("name") == SERVER_CONTAINER and entry.get("image") for entry in containers)

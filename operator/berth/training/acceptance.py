@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from berth.api.conditions import INTERNAL_ERROR
 from berth.training.job import Job
-from berth.training.state import Event, JobState, Phase
+from berth.training.state import ACTIVE, FINISHED, Event, JobState, Phase
 
 WAITING = "Waiting for a placement"
 NAME_HELD = "NameHeld"
@@ -32,6 +33,25 @@ def reject(rejected: tuple[str, str, str], state: JobState, now: float) -> tuple
         return state, ()
     state = replace(changed, phase=state.phase or Phase.QUEUED, message=message)
     return state, (Event("Rejected", message, warning=True),)
+
+
+def defect(state: JobState, words: str, now: float) -> JobState:
+    """A look at the job failed by a defect of ours, said once; the message of a gang that is up stays its own."""
+    accepted = state.conditions.get("Accepted")
+    if accepted is not None and accepted.reason == INTERNAL_ERROR:
+        return state
+    state = state.with_condition("Accepted", False, INTERNAL_ERROR, words, now=now)
+    if state.phase in ACTIVE or state.phase in FINISHED:
+        return state
+    return replace(state, phase=state.phase or Phase.QUEUED, message=words)
+
+
+def recovered(state: JobState, now: float) -> JobState:
+    """Take back what :func:`defect` said: this look did not fail."""
+    accepted = state.conditions.get("Accepted")
+    if accepted is None or accepted.reason != INTERNAL_ERROR:
+        return state
+    return state.with_condition("Accepted", True, "Valid", now=now)
 
 
 def await_name(state: JobState, holder: str, now: float) -> JobState:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from berth.training.acceptance import WAITING, accept, await_name, reject
+from berth.training.acceptance import WAITING, accept, await_name, recovered, reject
 from berth.training.attempts import (
     begin,
     complete,
@@ -38,6 +38,8 @@ def advance(job: Job, state: JobState, sight: Sight) -> Step:
     """The next step of ``job``. Applying it and calling again with nothing changed gives a step that does nothing."""
     if job.deleting:
         return Step(state)
+    if state.phase in ACTIVE or state.phase in FINISHED or job.suspended:
+        state = recovered(state, sight.now)
     if state.phase in FINISHED:
         return _finished(job, state, sight)
     if job.suspended:
@@ -110,7 +112,14 @@ def _idle(job: Job, state: JobState, sight: Sight) -> Step:
 
 def _active(job: Job, state: JobState, sight: Sight) -> Step:
     attempt = state.current
-    assert attempt is not None
+    running = state.phase == Phase.RUNNING
+    if attempt is None or not (running or state.placed_now):
+        return _lost_track(job, state, sight)
+    if (
+        running != state.is_true("AllRunning") or "AllRunning" not in state.conditions
+    ):  # as after an edit of the status by hand
+        reason = "AllRanksRun" if running else "Starting"
+        state = state.with_condition("AllRunning", running, reason, now=sight.now)
     mine = [worker for worker in sight.workers if worker.attempt == state.attempt]
     others = [worker for worker in sight.workers if worker.attempt != state.attempt]
     delete = (*clear(job, others, sight)[0], *past(others, state.attempt - 1))
@@ -120,7 +129,6 @@ def _active(job: Job, state: JobState, sight: Sight) -> Step:
         state, event = complete(job, state, sight.now, mine)
         return Step(state, delete=delete, events=(event,))
     nodes = state.placement.nodes if state.placement else ()
-    running = state.phase == Phase.RUNNING
     fault = find_fault(mine, sight.nodes, job.rules, missing=missing if running else (), placed_on=nodes)
     if fault is None and not running:
         fault = start_fault(job, state, sight, mine, missing)
@@ -131,6 +139,19 @@ def _active(job: Job, state: JobState, sight: Sight) -> Step:
     if not missing and all(worker.started for worker in mine):
         return _started(job, state, sight, mine, delete)
     return starting(job, state, sight, mine, tuple(missing), delete)
+
+
+def _lost_track(job: Job, state: JobState, sight: Sight) -> Step:
+    """The status does not say what attempt there is or where: whatever there is goes, and the next one begins."""
+    words = "the status no longer says what the attempt was; it is not charged"
+    if state.current is not None:
+        return _stop(job, state, sight, Fault(Cause.INFRASTRUCTURE, Reason.STATUS_LOST, words))
+    state = replace(state, phase=Phase.RESTARTING, message=f"Restarting: {words}", ready_workers=0)
+    state = state.with_condition("Placed", False, "Restarting", words, now=sight.now)
+    state = state.with_condition("AllRunning", False, Reason.STATUS_LOST.value, words, now=sight.now)
+    delete, wake = clear(job, sight.workers, sight)
+    event = Event("Restarting", words, warning=True)
+    return Step(state, delete=delete, events=(event,), wake_after=wake if wake is not None else 0.0)
 
 
 def _started(job: Job, state: JobState, sight: Sight, mine: Sequence[Worker], delete: tuple[Delete, ...]) -> Step:

@@ -77,11 +77,12 @@ def find_fault(
 
     ``workers`` are the pods of the running attempt, ``missing`` the ranks without one, ``placed_on`` the node of each
     rank. Infrastructure is looked at before rules and exit codes, because a lost node makes the survivors exit too.
-    What becomes of a pod after it has succeeded is no fault.
+    What becomes of a pod after it has succeeded is no fault, and a deletion is the cause of what fails after it.
     """
     workers = [worker for worker in workers if worker.phase != "Succeeded"]
     lost = sorted({worker.node for worker in workers if nodes.get(worker.node) == NodeState.GONE})
-    lost_missing = sorted({placed_on[rank] for rank in missing if nodes.get(placed_on[rank]) == NodeState.GONE})
+    missed = {placed_on[rank] for rank in missing if rank < len(placed_on)}
+    lost_missing = sorted(node for node in missed if nodes.get(node) == NodeState.GONE)
     if lost or lost_missing:
         names = tuple(dict.fromkeys((*lost, *lost_missing)))
         words = "node {} is gone" if len(names) == 1 else "nodes {} are gone"
@@ -92,11 +93,16 @@ def find_fault(
             avoid = (worker.node,) if worker.node else ()
             words = f"{worker.name}{' on ' + worker.node if worker.node else ''}: {worker.disrupted}"
             return Fault(Cause.INFRASTRUCTURE, Reason.DISRUPTED, words, avoid, worker.exit_code)
+    deleted = _deleted_before_failures(workers)
+    if deleted is not None and deleted.stopped:
+        return _deleted(deleted)
     ordered = tuple(rules)
     for worker in workers:
         for rule in ordered:
             if rule.matches(worker):
                 return _by_rule(worker, rule)
+    if deleted is not None:
+        return _deleted(deleted)
     silent = sorted({worker.node for worker in workers if nodes.get(worker.node) == NodeState.UNREACHABLE})
     for worker in workers:
         if worker.phase == "Failed":
@@ -105,14 +111,26 @@ def find_fault(
                 words = f"{worker.name}: {words}, while node {silent[0]} is unreachable"
                 return Fault(Cause.INFRASTRUCTURE, Reason.WORKER_FAILED, words, tuple(silent), worker.exit_code)
             return Fault(Cause.FAILURE, Reason.WORKER_FAILED, f"{worker.name}: {words}", (), worker.exit_code)
-    for worker in workers:
-        if worker.deleting_since is not None:
-            return Fault(Cause.INFRASTRUCTURE, Reason.POD_DELETED, f"{worker.name} was deleted by somebody else")
     if missing:
         ranks = ", ".join(str(rank) for rank in missing[:3])
         words = f"the pod of rank {ranks}{_more(missing)} was deleted by somebody else"
         return Fault(Cause.INFRASTRUCTURE, Reason.POD_DELETED, words)
     return None
+
+
+def _deleted_before_failures(workers: Sequence[Worker]) -> Worker | None:
+    """The worker whose deletion was asked for first, where nothing had failed by then; what fails after it, when one
+    pod of a gang goes, is the rest of the gang."""
+    leaving = [(worker.deleting_since, worker.rank, worker) for worker in workers if worker.deleting_since is not None]
+    if not leaving:
+        return None
+    when, _, first = min(leaving, key=lambda entry: entry[:2])
+    failed = [worker.failed_at for worker in workers if worker.phase == "Failed"]
+    return first if all(at is not None and at >= when for at in failed) else None
+
+
+def _deleted(worker: Worker) -> Fault:
+    return Fault(Cause.INFRASTRUCTURE, Reason.POD_DELETED, f"{worker.name} was deleted by somebody else")
 
 
 def _by_rule(worker: Worker, rule: Rule) -> Fault:

@@ -24,7 +24,6 @@ from berth.values import (
     Requirement,
     Requirements,
     Toleration,
-    ValueProblem,
     parse_resource,
 )
 
@@ -183,13 +182,7 @@ def _asked(container: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _amounts(texts: Mapping[str, Any] | None) -> dict[str, int]:
-    amounts = {}
-    for name, text in (texts or {}).items():
-        try:
-            amounts[name] = parse_resource(name, str(text))
-        except ValueProblem as problem:
-            raise RequestProblem("SpecInvalid", f"spec.template.spec: resources: {name}: {problem}") from problem
-    return amounts
+    return {name: parse_resource(name, str(text)) for name, text in (texts or {}).items()}
 
 
 def tolerations(pod: Mapping[str, Any]) -> tuple[Toleration, ...]:

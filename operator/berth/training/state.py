@@ -57,6 +57,7 @@ class Reason(StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     SUSPENDED = "Suspended"
+    STATUS_LOST = "StatusLost"  # the status no longer says what the attempt was, as after an edit by hand
     COMPLETED = "Completed"
 
 
@@ -91,11 +92,18 @@ class Worker:
     conditions: tuple[tuple[str, str], ...] = ()
     exits: tuple[tuple[str, int], ...] = ()  # (container, exit code) of every terminated container
     image_id: str = ""  # of the worker container, by digest, once it has been pulled
+    failed_at: float | None = None  # when the first of its containers failed
 
     @property
     def ended(self) -> bool:
         """Whether the pod runs no more and holds nothing, though its object may stay."""
         return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it failed only once its deletion had been asked for."""
+        began, failed = self.deleting_since, self.failed_at
+        return self.phase == "Failed" and began is not None and failed is not None and failed >= began
 
     @property
     def started(self) -> bool:
@@ -193,6 +201,11 @@ class JobState:
     def current(self) -> Attempt | None:
         """The attempt that lives, if one does."""
         return self.attempts[-1] if self.attempts and self.attempts[-1].end is None else None
+
+    @property
+    def placed_now(self) -> bool:
+        """Whether the placement is that of the present attempt."""
+        return self.placement is not None and self.placement_attempt == self.attempt
 
     def with_condition(self, kind: str, ok: bool, reason: str, message: str = "", *, now: float) -> JobState:
         """This state with one condition set; its time moves only when its status does."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 import copy
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from berth.cluster import kinds
+from berth.fleet.records import Claim
 from tests.builders.fleet import GPU
 from tests.unit.controllers.harness import JOB, Operator, Server, add_node, make_server
 
 ACTIONS = (
     "look", "look", "look", "bind", "bind", "kubelets", "fail", "succeed", "lose node", "add node", "suspend", "resume",
-    "delete pod", "guest", "guest ends", "delete job", "new job", "relist", "wait",
+    "delete pod", "guest", "guest ends", "delete job", "new job", "relist", "wait", "relabel", "relabel",
 )  # fmt: skip
 
 
@@ -41,6 +43,13 @@ def act(server: Server, operator: Operator, what: str, pick: int) -> None:
             server.edit(suspend=what == "suspend")
         case "delete pod" if name:
             del server.objects["pods", JOB[0], name]
+        case "relabel" if name:
+            pod = copy.deepcopy(server.objects["pods", JOB[0], name])
+            label = ("berth.dev/job-uid", "berth.dev/rank", "berth.dev/attempt")[pick % 3]
+            pod["metadata"]["labels"].update({label: str(pick)})
+            if pick < 2:
+                del pod["metadata"]["labels"][label]
+            server.put(kinds.PODS, pod)
         case "guest":
             resources = {"requests": {"cpu": "7", GPU: "1"}}
             spec = {"nodeName": f"n{pick}", "containers": [{"name": "c", "resources": resources}]}
@@ -67,8 +76,19 @@ def expect_the_same_claims(operator: Operator) -> None:
     if operator.observer.promises:
         return
     fresh = Operator(operator.server)
-    assert dict(operator.fleet.claims) == dict(fresh.fleet.claims)
+    assert claims_of(operator) == claims_of(fresh)
     assert operator.fleet.check() == []
+
+
+def claims_of(operator: Operator) -> dict[str, Claim]:
+    """All claims, without the CPU that Berth chose where no pod of the attempt is left that would tell it."""
+    held = dict(operator.fleet.claims)
+    for view in operator.observer.views.values():
+        told = any(worker.attempt == view.state.attempt for worker in operator.observer.workers(view.uid))
+        for key in view.held if not told else ():
+            amounts = {name: amount for name, amount in held[key].amounts.items() if name != "cpu"}
+            held[key] = replace(held[key], amounts=amounts)
+    return held
 
 
 async def tell(story: list[tuple[str, int]]) -> None:

@@ -66,6 +66,7 @@ def states(draw: st.DrawFn) -> JobState:
     """A state of a job that has begun ``last`` attempts, the last of them alive where the phase says so."""
     last = draw(st.sampled_from([0, 1, 2, 30]))
     phase = draw(st.sampled_from([phase for phase in Phase if last or phase not in ACTIVE]))
+    placement = draw(placements)
     attempts = []
     for number in range(max(1, last - 2), last + 1):
         alive = number == last and phase in ACTIVE
@@ -73,7 +74,7 @@ def states(draw: st.DrawFn) -> JobState:
             Attempt(
                 number,
                 draw(times),
-                draw(st.integers(1, 4096)),
+                len(placement.nodes) if alive else draw(st.integers(1, 4096)),
                 draw(names),
                 end=None if alive else draw(times),
                 ran=0.0 if alive else float(draw(counts)),
@@ -104,7 +105,7 @@ def states(draw: st.DrawFn) -> JobState:
         workers=draw(st.integers(1, 4096)),
         ready_workers=draw(st.integers(0, 4096)),
         restarts=Restarts(draw(counts), draw(counts), draw(counts), draw(counts)),
-        placement=draw(placements),
+        placement=placement,
         placement_attempt=last,
         placement_time=float(draw(times)),
         price=draw(st.none() | st.integers(1, 10**6).map(lambda cents: Decimal(cents) / 100)),

@@ -91,10 +91,6 @@ def test_tensor_groups_must_divide_the_workers() -> None:
     expect_problem(spec, "SpecInvalid", "multiple of 2")
 
 
-def test_a_quantity_that_is_none_is_refused_by_name() -> None:
-    expect_problem(make_spec(with_resources(requests={"cpu": "many"})), "SpecInvalid", "cpu", "not a quantity")
-
-
 def test_a_node_named_by_field_is_refused_because_the_pin_is_a_field_too() -> None:
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
     pod = {**with_resources(), "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}}}

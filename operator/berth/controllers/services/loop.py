@@ -127,7 +127,10 @@ class ServiceLoop:
                 await self.planner.ask()
             except Exception:  # a source that misbehaves must not stop the floors from being kept
                 _LOG.exception("demand was not asked for")
-            self.planner.decide_all()
+            try:
+                self.planner.decide_all()
+            except Exception:  # single services are guarded; whoever leads must go on
+                _LOG.exception("a round of decisions failed")
             rest = self.planner.period - (time.monotonic() - began)
             await asyncio.sleep(max(rest, 1.0) * random.uniform(0.95, 1.05))  # noqa: S311 - spreads load
 
@@ -143,13 +146,16 @@ class ServiceLoop:
                     self.planner.refresh(view)
                 await self.services.reconcile(key)
             except NotLeading:
-                return
+                raise  # else a leader that is certain again a moment later would have a worker less
+            except ClusterError as problem:
+                delay = self.queue.retry(key)
+                _LOG.warning("inferenceservice %s/%s: %s; again in %.1f s", *key, problem, delay)
+                self._metrics.reconciles.labels("inferenceservice", "error").inc()
             except Exception as problem:  # one bad object must not stop the others
                 delay = self.queue.retry(key)
-                if isinstance(problem, ClusterError):
-                    _LOG.warning("inferenceservice %s/%s: %s; again in %.1f s", *key, problem, delay)
-                else:
-                    _LOG.exception("inferenceservice %s/%s: again in %.1f s", *key, delay)
+                trace = self.queue.failures(key) == 1
+                _LOG.error("inferenceservice %s/%s: %r; again in %.1f s", *key, problem, delay, exc_info=trace)
+                await self.services.tell_defect(key, problem)
                 self._metrics.reconciles.labels("inferenceservice", "error").inc()
             else:
                 self.queue.forget(key)

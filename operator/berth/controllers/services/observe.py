@@ -10,11 +10,13 @@ from typing import Any, Final
 import msgspec
 
 from berth.api.common import ContractProblem
+from berth.api.conditions import INTERNAL_ERROR
 from berth.api.inferenceservice import parse_spec
 from berth.api.names import LABEL_SERVICE_NAME, LABEL_VARIANT
 from berth.cluster import wire
 from berth.cluster.cache import Cache
 from berth.cluster.store import Index
+from berth.controllers.facts import defect_words
 from berth.controllers.services.facts import crashes, replica, service_key, start_seconds
 from berth.controllers.services.status import restore
 from berth.controllers.services.view import ServiceKey, ServiceView
@@ -154,6 +156,9 @@ class ServiceObserver:
             view.rules = rules_of(view.spec)
         except (ContractProblem, msgspec.DecodeError, ValueError) as problem:
             view.problem = ("SpecInvalid", str(problem))
+        except Exception as problem:  # a defect of ours on one object must not hide its status
+            _LOG.exception("%s: its spec cannot be read", view.name)
+            view.spec, view.problem = None, (INTERNAL_ERROR, defect_words(problem))
 
     def _read_status(self, view: ServiceView) -> None:
         raw = view.object.status

@@ -56,12 +56,21 @@ class ServicePlanner:
         self._reservations, self._pod_facts, self._metrics = reservations, pod_facts, metrics
         self._spot = spot
         self._priority, self._carry_out, self._wall = priority, carry_out, wall
+        self._defects: dict[str, str] = {}  # uid -> what made its last decision fail
 
     def usable(self) -> list[tuple[ServiceView, Choice]]:
         """Every service whose spec can be read, with what it may run on, the most important first."""
         views = [view for view in self._observer.views.values() if view.spec is not None]
         views.sort(key=lambda view: (-self._priority(view), view.object.metadata.created, view.uid))
-        return [(view, self._market.choice(view)) for view in views]
+        found = [(view, self._choice(view)) for view in views]
+        return [(view, choice) for view, choice in found if choice is not None]
+
+    def _choice(self, view: ServiceView) -> Choice | None:
+        try:
+            return self._market.choice(view)
+        except Exception as problem:
+            self._note_defect(view, problem)
+            return None
 
     async def ask(self) -> None:
         """One round of questions about demand."""
@@ -100,14 +109,24 @@ class ServicePlanner:
         self._reservations.release(view)
         self._demand.forget(view.uid)
         self._market.forget(view.uid)
+        self._defects.pop(view.uid, None)
 
     def _guarded(self, view: ServiceView, choice: Choice) -> None:
         began = time.perf_counter()
         try:
             self._decide(view, choice)
-        except Exception:  # one bad service must not stop the others
-            _LOG.exception("service %s: no decision", view.name)
+        except Exception as problem:
+            self._note_defect(view, problem)
+        else:
+            self._defects.pop(view.uid, None)
         self._metrics.service_decision_seconds.observe(time.perf_counter() - began)
+
+    def _note_defect(self, view: ServiceView, problem: Exception) -> None:
+        """One bad service must not stop the others: logged once, and its reconciler gets to tell."""
+        if self._defects.get(view.uid) != repr(problem):
+            self._defects[view.uid] = repr(problem)
+            _LOG.error("service %s: no decision", view.name, exc_info=problem)
+            self._carry_out(view.key)
 
     def _decide(self, view: ServiceView, choice: Choice) -> None:
         now = self._wall()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import base64
+import logging
 import time
 from collections.abc import Callable
 from typing import Final
 
+from berth.api.conditions import INTERNAL_ERROR
 from berth.catalogue.records import Catalogue
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import BadRequest, Forbidden, Invalid
 from berth.cluster.events import EventRecorder, about
 from berth.cluster.kinds import INFERENCE_SERVICES
-from berth.controllers.facts import shorten
+from berth.controllers.facts import defect_words, shorten
 from berth.controllers.services.children import NameTaken, ServiceChildren
 from berth.controllers.services.demand import DemandBook, Known
 from berth.controllers.services.exposure import Exposure
@@ -29,6 +31,7 @@ from berth.inference.service import Event, Mode, Plan, Verdict
 from berth.render.service.weights import unreadable
 from berth.values import format_duration
 
+_LOG: Final = logging.getLogger(__name__)
 _TOKENS: Final = 1_000_000
 
 
@@ -97,6 +100,16 @@ class Services:
             await self._reject(view, "Forbidden", shorten(problem.message))
             return
         await self._say(view, plan, choice, turn, exposed)
+
+    async def tell_defect(self, key: ServiceKey, problem: Exception) -> None:
+        """A look at the service failed by a defect of ours: its status says so, once, instead of nothing."""
+        view = self._observer.view(key)
+        if view is None:
+            return
+        try:
+            await self._reject(view, INTERNAL_ERROR, defect_words(problem))
+        except Exception as failure:  # what cannot be told is in the log
+            _LOG.warning("inferenceservice %s: its defect cannot be told: %r", view.name, failure)
 
     def forget(self, view: ServiceView) -> None:
         """The service is gone."""

@@ -20,6 +20,8 @@ PROBE: Final = "berth-check"
 """The name of the pod that the server is asked about."""
 STOP_SECONDS: Final = 15
 """Between the end of draining and the end of the grace: for the engine to stop by itself."""
+GRACE_SECONDS: Final = 30
+"""The API's own, where the template takes ours out."""
 
 
 def pod_template(plan: DeploymentPlan) -> Json:
@@ -84,7 +86,7 @@ def _holding(plan: DeploymentPlan, spec: Json) -> Json:
 
 def _server(plan: DeploymentPlan, spec: Mapping[str, Any], container: Mapping[str, Any]) -> Json:
     container = with_startup(plan, with_resources(plan, container))
-    drain = min(plan.drain, int(spec["terminationGracePeriodSeconds"]) - STOP_SECONDS)
+    drain = min(plan.drain, int(spec.get("terminationGracePeriodSeconds", GRACE_SECONDS)) - STOP_SECONDS)
     lifecycle = container.get("lifecycle") or {}
     if drain > 0 and not lifecycle.get("preStop"):
         container["lifecycle"] = {**lifecycle, "preStop": {"sleep": {"seconds": drain}}}
