@@ -205,7 +205,8 @@ def _log_to_stderr(form: str, level: str) -> None:
     plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(_JsonLines() if form == "json" else plain)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    logging.getLogger("kopf").setLevel(logging.WARNING)
+    for chatty in ("kopf", "httpx"):  # httpx tells each request with its address
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every request
 
 

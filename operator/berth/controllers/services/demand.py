@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import base64
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from berth.api.inferenceservice_parts import Signal
 from berth.catalogue.records import Catalogue
+from berth.controllers.services.forecaster import Forecaster
 from berth.controllers.services.supply import Choice
 from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.fleet.fleet import Fleet
 from berth.inference.capacity import Capacity
 from berth.inference.demand import Sample, SignalFacts, combine
-from berth.inference.forecast.model import DemandModel
 from berth.inference.records import DemandState
 from berth.inference.service import Seen, Verdict
 from berth.inference.target import Target
 from berth.telemetry.presets import counts_requests_in_flight, reported_by_replicas
 from berth.telemetry.readings import DemandSource, Reading, ServiceQuery, SignalQuery, Telling
 from berth.values import parse_duration
-
-_LOG: Final = logging.getLogger(__name__)
 
 HISTORY_SECONDS: Final = 14 * 86_400.0
 STEP_SECONDS: Final = 60.0
@@ -34,7 +30,7 @@ STEP_SECONDS: Final = 60.0
 class Known:
     """What is known of one service's demand."""
 
-    model: DemandModel
+    model: Forecaster
     telling: Telling = field(default_factory=lambda: Telling({}))
     seen: Seen = field(default_factory=lambda: Seen(DemandState.UNKNOWN, reason="not asked yet"))
     read_history: bool = False
@@ -61,7 +57,7 @@ class DemandBook:
         """What is known of ``view``; its forecaster as it was recorded, if it was."""
         known = self._known.get(view.uid)
         if known is None:
-            known = self._known[view.uid] = Known(self._restored(view))
+            known = self._known[view.uid] = Known(Forecaster(self._step, view.forecast_record))
         return known
 
     def forget(self, uid: str) -> None:
@@ -78,7 +74,9 @@ class DemandBook:
         }
         percentiles = {view.key: _percentile(view) for view, _ in views}
         for view, choice in views:
-            if view.uid in queries and not self.of(view).read_history:
+            known = self.of(view)
+            begins = known.model.fit(choice.variants, view.rules)
+            if view.uid in queries and (begins or not known.read_history):
                 await self._read_history(view, _facts(signals[view.uid], choice), queries[view.uid], now)
         told = await self._source.poll(list(queries.values()), percentiles)
         for view, choice in views:
@@ -95,16 +93,6 @@ class DemandBook:
             elif not known.lost_at:
                 known.lost_at = now
             known.model.observe(now, known.seen.work)
-
-    def _restored(self, view: ServiceView) -> DemandModel:
-        if view.forecast_record:
-            try:
-                model = DemandModel.unpack(base64.b64decode(view.forecast_record))
-                if model.step_seconds == self._step:
-                    return model
-            except ValueError as problem:
-                _LOG.warning("%s: the forecaster begins anew, its record cannot be read: %s", view.name, problem)
-        return DemandModel(step_seconds=self._step)
 
     async def _read_history(
         self, view: ServiceView, facts: Sequence[SignalFacts], query: ServiceQuery, now: float

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 import time
 from collections.abc import Callable
@@ -147,7 +146,7 @@ class Services:
             Learned(
                 view.startup_seconds,
                 view.starts.record(),
-                base64.b64encode(known.model.pack()).decode(),
+                known.model.record(),
                 view.cpu,
                 view.reference,
             ),

@@ -1,0 +1,74 @@
+"""A service's forecaster, in the size of its smallest replica.
+
+The forecaster reckons in whole replicas. In work one whole is a *reference* replica, which may be twenty small ones:
+a service that needs one small replica must not be told to have room for twenty.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from berth.inference.forecast.model import DemandModel
+from berth.inference.records import Variant
+from berth.inference.service import Rules
+from berth.inference.target import Target
+
+_LOG: Final = logging.getLogger(__name__)
+
+SAME_UNIT: Final = 0.1
+"""A smallest replica whose capacity is another by more than this share makes what was learned worthless."""
+
+
+class Forecaster:
+    """Hears and tells work; remembers in units of :attr:`unit` work, 0 before :meth:`fit`."""
+
+    def __init__(self, step_seconds: float, record: str = "") -> None:
+        self.unit, self.model = 0.0, DemandModel(step_seconds=step_seconds)
+        if record:
+            self._restore(record, step_seconds)
+
+    def fit(self, variants: Mapping[str, Variant], rules: Rules) -> bool:
+        """Reckon in the smallest of ``variants``; whether that begins anew, so that history is to be read again."""
+        sizes = [variant.capacity for variant in variants.values() if variant.capacity > 0]
+        if not sizes:
+            return False
+        begins = abs(self.unit - min(sizes)) > SAME_UNIT * min(sizes)
+        if begins:
+            self.unit, self.model = min(sizes), DemandModel(step_seconds=self.model.step_seconds)
+        self.model.lowest = float(rules.min_replicas)
+        self.model.highest = float(rules.max_replicas) * max(sizes) / self.unit
+        return begins
+
+    def observe(self, at: float, work: float | None) -> None:
+        """``work`` at ``at``, None where it is not known; nothing is kept before the first :meth:`fit`."""
+        if self.unit:
+            self.model.observe(at, None if work is None else work / self.unit)
+
+    def replay(self, works: Iterable[tuple[float, float | None]]) -> None:
+        """What a source remembers, oldest first, in place of the history so far."""
+        if self.unit:
+            self.model.replay((at, None if work is None else work / self.unit) for at, work in works)
+
+    def target(self, now: float, horizon_seconds: float, promise: float) -> Target:
+        """What must be ready, in work."""
+        target = self.model.target(now, horizon_seconds, promise)
+        if target.work is None:
+            return target
+        return replace(target, work=target.work * self.unit, point=target.point * self.unit)
+
+    def record(self) -> str:
+        """For status: the unit and the compact record."""
+        return f"{self.unit:.6g}:{base64.b64encode(self.model.pack()).decode()}" if self.unit else ""
+
+    def _restore(self, record: str, step_seconds: float) -> None:
+        unit, _, packed = record.partition(":")
+        try:
+            model = DemandModel.unpack(base64.b64decode(packed))
+            if model.step_seconds == step_seconds:
+                self.unit, self.model = float(unit), model
+        except ValueError as problem:
+            _LOG.warning("a forecaster begins anew, its record cannot be read: %s", problem)

@@ -1,0 +1,51 @@
+"""The forecaster of a service speaks in work and reckons in the service's smallest replica."""
+
+from __future__ import annotations
+
+import pytest
+
+from berth.controllers.services.forecaster import Forecaster
+from berth.inference.service import Rules
+from tests.builders.services import make_variant
+
+SMALL = {"small": make_variant(capacity=0.05), "large": make_variant("MI300X", capacity=1.0)}
+RULES = Rules(min_replicas=1, max_replicas=20)
+
+
+def heard(forecaster: Forecaster, work: float, minutes: int = 90) -> Forecaster:
+    for minute in range(minutes):
+        forecaster.observe(60.0 * minute, work)
+    return forecaster
+
+
+def test_little_demand_asks_for_a_small_replica_and_not_for_a_reference_one() -> None:
+    forecaster = Forecaster(60.0)
+    assert forecaster.fit(SMALL, RULES)
+    target = heard(forecaster, 0.04).target(90 * 60.0, 60.0, 0.005)
+    assert target.work == pytest.approx(0.05, abs=0.051)
+    assert target.point == pytest.approx(0.04, rel=0.2)
+
+
+def test_no_more_is_asked_for_than_may_be_had() -> None:
+    forecaster = Forecaster(60.0)
+    forecaster.fit(SMALL, Rules(max_replicas=3))
+    target = heard(forecaster, 50.0).target(90 * 60.0, 60.0, 0.005)
+    assert target.work == pytest.approx(3.0)
+
+
+def test_a_record_is_taken_up_in_its_own_size_only() -> None:
+    first = Forecaster(60.0)
+    first.fit(SMALL, RULES)
+    record = heard(first, 0.3).record()
+    again = Forecaster(60.0, record)
+    assert not again.fit(SMALL, RULES), "the same size begins anew"
+    assert again.target(90 * 60.0, 60.0, 0.005).work == first.target(90 * 60.0, 60.0, 0.005).work
+    assert Forecaster(60.0, record).fit({"other": make_variant(capacity=0.5)}, RULES), "another size is taken for it"
+    assert Forecaster(15.0, record).unit == 0.0, "another step is taken for it"
+    assert Forecaster(60.0, "0.05:nonsense").unit == 0.0
+
+
+def test_nothing_is_remembered_before_the_size_is_known() -> None:
+    forecaster = heard(Forecaster(60.0), 3.0)
+    assert forecaster.target(90 * 60.0, 60.0, 0.005).work is None
+    assert forecaster.record() == ""
