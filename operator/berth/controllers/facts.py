@@ -118,7 +118,7 @@ def worker(pod: wire.Pod) -> Worker | None:
         conditions=tuple((stated.type, stated.status) for stated in status.conditions),
         exits=tuple((name, state.exit_code) for name, state in exits),
         image_id=_image_id(pod),
-        failed_at=min((at for _, state in exits if state.exit_code and (at := unix(state.finished_at))), default=None),
+        failed_at=_failed_at(exits),
     )
 
 
@@ -146,6 +146,11 @@ def _exits(pod: wire.Pod) -> list[tuple[str, wire.StateTerminated]]:
         for one in every
         if one.state.terminated is not None and one.name not in sidecars
     ]
+
+
+def _failed_at(exits: list[tuple[str, wire.StateTerminated]]) -> float | None:
+    times = [state.finished_at.timestamp() for _, state in exits if state.exit_code and state.finished_at is not None]
+    return min(times, default=None)
 
 
 def _problem(status: wire.PodStatus) -> str:

@@ -17,7 +17,9 @@ EDITS: dict[str, dict[str, Any]] = {
     "another attempt": {"attempt": 9},
     "no attempt": {"attempt": None},
     "no attempts and another": {"attempts": None, "attempt": 9},
-    "ended attempt": {"attempts": [{"number": 1, "startTime": "2027-01-15T08:00:00Z", "endTime": "2027-01-15T08:00:01Z"}]},
+    "ended attempt": {
+        "attempts": [{"number": 1, "startTime": "2027-01-15T08:00:00Z", "endTime": "2027-01-15T08:00:01Z"}]
+    },
     "more workers": {"attempts": [{"number": 1, "startTime": "2027-01-15T08:00:00Z", "workers": 99}], "workers": 99},
     "no conditions": {"conditions": None},
     "no placement": {"placement": None},
