@@ -251,7 +251,8 @@ class Observer:
         raw = view.object.status
         view.persisted = msgspec.json.decode(raw) if raw else {}
         try:
-            view.state = restore(view.persisted, asked_conditions(view.spec) if view.spec is not None else ())
+            asked = asked_conditions(view.spec) if view.spec is not None else ()
+            view.state = restore(view.persisted, asked, self._levels)
         except (KeyError, TypeError, ValueError) as problem:
             _LOG.error("%s: its status cannot be read, so it is looked at as new: %s", view.name, problem)
             view.state = JobState()
@@ -259,6 +260,10 @@ class Observer:
         promise = self.promises.get(view.uid)
         if promise is not None and view.state.attempt >= promise.attempt:
             del self.promises[view.uid]
+
+    def _levels(self, pool: str) -> tuple[str, ...]:
+        known = self.fleet.pools.get(pool)
+        return tuple(level.name for level in known.levels) if known is not None else ()
 
     def _on_pod(self, old: wire.Pod | None, new: wire.Pod | None) -> None:
         if old is not None and new is not None and facts.rank_of(old) != facts.rank_of(new):

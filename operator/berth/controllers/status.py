@@ -7,7 +7,7 @@ ledger) is derived again when the status is read, and reaches the API server wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -26,10 +26,14 @@ HOUR: Final = 3600.0
 CENT: Final = Decimal("0.01")
 
 
-def restore(status: Mapping[str, Any], asked: Sequence[str] = ()) -> JobState:
+def restore(
+    status: Mapping[str, Any], asked: Sequence[str] = (), levels: Callable[[str], Sequence[str]] = lambda pool: ()
+) -> JobState:
     """The state that ``status`` remembers; an empty one is a job never looked at.
 
     ``asked`` are the conditions that the job's placement fulfils besides Placed, as in :class:`berth.training.job.Job`.
+    ``levels`` names those of a pool, outermost first, where it is known: an object that the API server has stored no
+    longer has its fields in order.
     """
     restarts = status.get("restarts") or {}
     cost = status.get("cost") or {}
@@ -55,21 +59,27 @@ def restore(status: Mapping[str, Any], asked: Sequence[str] = ()) -> JobState:
         checkpoint=_checkpoint(status.get("checkpoint")),
         avoid=tuple(status.get("avoidNodes") or ()),
     )
-    return _with_placement(state, status.get("placement"), asked)
+    return _with_placement(state, status.get("placement"), asked, levels)
 
 
 _CAUSES: Final = ("failure", "infrastructure", "preemption", "suspend")
 
 
-def _with_placement(state: JobState, recorded: Mapping[str, Any] | None, asked: Sequence[str]) -> JobState:
+def _with_placement(
+    state: JobState,
+    recorded: Mapping[str, Any] | None,
+    asked: Sequence[str],
+    levels: Callable[[str], Sequence[str]],
+) -> JobState:
     if not recorded:
         return state
+    order = {level: at for at, level in enumerate(levels(recorded["pool"]))}
     placement = Placement(
         pool=recorded["pool"],
         nodes=decode_ranks(recorded["ranks"]),
         certificate="Optimal" if recorded["certificate"] == "Optimal" else "Bounded",
-        domains=recorded.get("domains") or {},
-        lower_bound=recorded.get("lowerBound") or {},
+        domains=_outermost_first(recorded.get("domains"), order),
+        lower_bound=_outermost_first(recorded.get("lowerBound"), order),
     )
     number, when = recorded["attempt"], _time(recorded.get("time")) or 0.0
     price = _decimal(recorded.get("usdPerAcceleratorHour"))
@@ -84,6 +94,11 @@ def _with_placement(state: JobState, recorded: Mapping[str, Any] | None, asked: 
             state = state.with_condition("Accepted", True, "Valid", now=when)
         state = placed_conditions(state, placement, when, asked)
     return _as_placed(state, placement, number)
+
+
+def _outermost_first(counts: Mapping[str, int] | None, order: Mapping[str, int]) -> dict[str, int]:
+    """Domains by level; without a known ``order`` by their numbers, which never fall from one level to the next."""
+    return dict(sorted((counts or {}).items(), key=lambda entry: (order.get(entry[0], 0), entry[1])))
 
 
 def _as_placed(state: JobState, placement: Placement, number: int) -> JobState:

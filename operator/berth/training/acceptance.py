@@ -7,9 +7,11 @@ from dataclasses import replace
 from berth.api.conditions import INTERNAL_ERROR
 from berth.training.job import Job
 from berth.training.state import ACTIVE, FINISHED, Event, JobState, Phase
+from berth.values import plural
 
 WAITING = "Waiting for a placement"
 NAME_HELD = "NameHeld"
+PODS_ENDING = "PodsEnding"
 
 
 def accept(job: Job, state: JobState, now: float) -> tuple[JobState, tuple[Event, ...]]:
@@ -21,7 +23,9 @@ def accept(job: Job, state: JobState, now: float) -> tuple[JobState, tuple[Event
         state = state.with_condition("QuotaReserved", True, "Admitted", now=now)
     state = state.with_condition("Accepted", True, "Valid", now=now)
     state = replace(state, phase=state.phase or Phase.QUEUED, message=WAITING)
-    event = Event("Accepted", f"{job.workers} workers of {job.accelerators_per_worker} accelerators")
+    event = Event(
+        "Accepted", f"{plural(job.workers, 'worker')} of {plural(job.accelerators_per_worker, 'accelerator')}"
+    )
     return state, (event,) if new else ()
 
 
@@ -59,10 +63,19 @@ def await_name(state: JobState, holder: str, now: float) -> JobState:
 
     With an empty ``holder`` what was said of an earlier one is taken back.
     """
-    if holder:
-        words = f"Waiting until pod {holder} of an earlier job of this name is gone"
-        return replace(state.with_condition("Placed", False, NAME_HELD, words, now=now), message=words)
+    words = f"Waiting until pod {holder} of an earlier job of this name is gone" if holder else ""
+    return _awaiting(state, NAME_HELD, words, now)
+
+
+def await_end(state: JobState, ending: str, now: float) -> JobState:
+    """``ending`` says which pod of an earlier attempt has not ended; empty: none, and what was said is taken back."""
+    return _awaiting(state, PODS_ENDING, f"Waiting until {ending}" if ending else "", now)
+
+
+def _awaiting(state: JobState, reason: str, words: str, now: float) -> JobState:
+    if words:
+        return replace(state.with_condition("Placed", False, reason, words, now=now), message=words)
     placed = state.conditions.get("Placed")
-    if placed is None or placed.reason != NAME_HELD:
+    if placed is None or placed.reason != reason:
         return state
     return replace(state.without_condition("Placed"), message=WAITING)

@@ -25,6 +25,7 @@ from berth.training.state import (
     Restarts,
     Worker,
 )
+from berth.values import plural
 
 MOST_AVOIDED = 64
 MICRO_USD = Decimal("0.000001")
@@ -51,7 +52,7 @@ def begin(
     state = replace(
         state,
         phase=Phase.STARTING,
-        message=f"Starting {job.workers} workers on {placement.pool}",
+        message=starting_words(job.workers, placement.pool),
         workers=job.workers,
         ready_workers=0,
         attempt=number,
@@ -62,7 +63,7 @@ def begin(
         price=price,
         checkpoint=checkpoint if checkpoint is not None else state.checkpoint,
     )
-    words = f"attempt {number}: {job.workers} workers on {placement.pool}, {placement_words(placement)}"
+    words = f"attempt {number}: {plural(job.workers, 'worker')} on {placement.pool}, {placement_words(placement)}"
     return placed_conditions(state, placement, now, job.asked), Event("Placed", words)
 
 
@@ -78,9 +79,19 @@ def placed_conditions(state: JobState, placement: Placement, now: float, asked: 
     return state.with_condition("AllRunning", False, "Starting", now=now)
 
 
+def starting_words(workers: int, pool: str) -> str:
+    """What is said of a gang until there is more to say."""
+    return f"Starting {plural(workers, 'worker')} on {pool}"
+
+
+def all_workers(number: int) -> str:
+    """The gang as the subject of a sentence in the past tense."""
+    return f"All {number} workers" if number != 1 else "The worker"
+
+
 def placement_words(placement: Placement) -> str:
     """Domains used and how good that is, for people."""
-    used = ", ".join(f"{count} {level}{'s' if count != 1 else ''}" for level, count in placement.domains.items())
+    used = ", ".join(plural(count, level) for level, count in placement.domains.items())
     proof = "proven fewest" if placement.certificate == "Optimal" else "fewest not proven"
     return f"{used} ({proof})" if used else proof
 
@@ -183,7 +194,7 @@ def complete(job: Job, state: JobState, now: float, workers: Sequence[Worker]) -
     """Every rank, and ``workers`` are all, exited 0."""
     ran_first = state.start_time is None
     state = end(job, state, now, Fault(Cause.COMPLETED, Reason.COMPLETED, ""))
-    message = f"All {state.workers} workers exited 0 in attempt {state.attempt}"
+    message = f"{all_workers(state.workers)} exited 0 in attempt {state.attempt}"
     state = replace(
         state,
         phase=Phase.SUCCEEDED,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from berth.api.common import rfc3339
 from berth.training.job import Job, Sight
 from berth.training.state import Delete, JobState, NodeState, Worker
 from berth.values import format_duration
@@ -61,4 +62,15 @@ def barrier_message(job: Job, state: JobState, live: Sequence[Worker], sight: Si
             f"Restarting: node {held[0]} is unreachable and holds {held.count(held[0])} of the old pods; add the taint "
             f"node.kubernetes.io/out-of-service to it, {remedy}"
         )
-    return f"Restarting: {cause}"
+    ending = ending_words(live)
+    return f"Restarting: {cause}" + (f"; waiting until {ending}" if ending else "")
+
+
+def ending_words(live: Sequence[Worker]) -> str:
+    """Which of the pods ``live`` has been ending the longest; "" where none is being deleted."""
+    leaving = [(worker.deleting_since, worker.rank, worker) for worker in live if worker.deleting_since is not None]
+    if not leaving:
+        return ""
+    since, _, pod = min(leaving, key=lambda entry: entry[:2])
+    where = f" on {pod.node}" if pod.node else ""
+    return f"pod {pod.name}{where} has ended, which is being deleted since {rfc3339(since)}"

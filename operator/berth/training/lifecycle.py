@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 
-from berth.training.acceptance import WAITING, accept, await_name, recovered, reject
+from berth.training.acceptance import WAITING, accept, await_end, await_name, recovered, reject
 from berth.training.attempts import (
     begin,
     complete,
@@ -23,7 +24,7 @@ from berth.training.attempts import (
     resolve_lineage,
     with_avoided,
 )
-from berth.training.clearing import barrier_message, clear, past
+from berth.training.clearing import barrier_message, clear, ending_words, past
 from berth.training.job import Job, Sight
 from berth.training.recovery import Fault, awaits_quota, backoff_left, find_fault, lost_after_failure
 from berth.training.starting import start_fault, starting
@@ -90,7 +91,10 @@ def _idle(job: Job, state: JobState, sight: Sight) -> Step:
     if live:
         if state.phase == Phase.RESTARTING:
             state = replace(state, message=barrier_message(job, state, live, sight))
+        elif state.phase is not None and not awaits_quota(state):
+            state = await_end(state, ending_words(live), sight.now)
         return Step(state, delete=delete, events=tuple(events), wake_after=wake)
+    state = await_end(state, "", sight.now)
     if job.rejected is not None:
         state, event = reject(job.rejected, state, sight.now)
         return Step(state, delete=delete, events=(*events, *event))
@@ -115,7 +119,9 @@ def _active(job: Job, state: JobState, sight: Sight) -> Step:
     running = state.phase == Phase.RUNNING
     if attempt is None or not (running or state.placed_now):
         return _lost_track(job, state, sight)
-    if running != state.is_true("AllRunning") or "AllRunning" not in state.conditions:  # a status edited by hand
+    if (
+        running != state.is_true("AllRunning") or "AllRunning" not in state.conditions
+    ):  # as after an edit of the status by hand
         reason = "AllRanksRun" if running else "Starting"
         state = state.with_condition("AllRunning", running, reason, now=sight.now)
     mine = [worker for worker in sight.workers if worker.attempt == state.attempt]
@@ -156,7 +162,8 @@ def _started(job: Job, state: JobState, sight: Sight, mine: Sequence[Worker], de
     attempt = state.current
     assert attempt is not None
     took = format_duration(sight.now - attempt.start)
-    message = f"All {attempt.workers} workers run on {attempt.pool}"
+    run = f"All {attempt.workers} workers run" if attempt.workers != 1 else "The worker runs"
+    message = f"{run} on {attempt.pool}"
     state = replace(
         state,
         phase=Phase.RUNNING,
@@ -168,7 +175,8 @@ def _started(job: Job, state: JobState, sight: Sight, mine: Sequence[Worker], de
         start_time=state.start_time if state.start_time is not None else sight.now,
     ).with_condition("AllRunning", True, "AllRanksRun", now=sight.now)
     where = f", {placement_words(state.placement)}" if state.placement else ""
-    event = Event("Started", f"attempt {state.attempt}: {attempt.workers} workers run{where}, {took} after placement")
+    run = f"{attempt.workers} workers run" if attempt.workers != 1 else "1 worker runs"
+    event = Event("Started", f"attempt {state.attempt}: {run}{where}, {took} after placement")
     return _running(job, state, sight, delete, (event,))
 
 
@@ -228,8 +236,17 @@ def _fatal(job: Job, state: JobState, fault: Fault) -> tuple[str, str]:
     if fault.cause == Cause.FAILURE and state.restarts.failure > job.max_restarts:
         return "MaxRestartsExceeded", f"{fault.message}; spec.recovery.maxRestarts is {job.max_restarts}"
     if fault.cause == Cause.START and state.start_attempts >= job.max_start_attempts:
-        return "StartFailed", f"{fault.message}; spec.maxStartAttempts is {job.max_start_attempts}"
+        return "StartFailed", f"{fault.message}{_told_before(state)}; spec.maxStartAttempts is {job.max_start_attempts}"
     return "", ""
+
+
+def _told_before(state: JobState) -> str:
+    """Why an earlier start of the same row failed, where the last one only says that it took too long."""
+    if state.attempts[-1].reason != Reason.TIMED_OUT:
+        return ""
+    row = takewhile(lambda attempt: attempt.cause == Cause.START, reversed(state.attempts))
+    telling = next((attempt for attempt in row if attempt.reason != Reason.TIMED_OUT), None)
+    return f"; attempt {telling.number}: {telling.message}" if telling is not None else ""
 
 
 def _ready(workers: Sequence[Worker]) -> int:

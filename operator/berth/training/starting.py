@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from berth.training.attempts import starting_words
 from berth.training.job import Job, Sight
 from berth.training.recovery import Fault
 from berth.training.state import Cause, Delete, JobState, NodeState, Reason, Step, Worker
-from berth.values import format_duration
+from berth.values import format_duration, plural
 
 PROBLEM_SECONDS = 60.0
 """How long a container that cannot start may hold the whole gang's room."""
@@ -33,7 +34,7 @@ def starting(
         wake = min(wake, sight.stuck_since.get(problem.uid, sight.now) + PROBLEM_SECONDS - sight.now)
         state = state.with_condition("AllRunning", False, Reason.CANNOT_START.value, message, now=sight.now)
     elif state.conditions["AllRunning"].reason == Reason.CANNOT_START:
-        message = f"Starting {job.workers} workers on {attempt.pool}"
+        message = starting_words(job.workers, attempt.pool)
         state = state.with_condition("AllRunning", False, "Starting", now=sight.now)
     state = replace(state, message=message, ready_workers=sum(worker.started for worker in mine))
     return Step(state, create=missing, delete=delete, wake_after=max(wake, 0.1))
@@ -69,6 +70,21 @@ def start_fault(
     if sight.now - attempt.start >= job.start_timeout:
         late = sum(not worker.started for worker in mine) + len(missing)
         if late:  # else all run, and only this look is late
-            words = f"{late} of {attempt.workers} workers did not run within {format_duration(job.start_timeout)}"
+            of = f"{late} of {plural(attempt.workers, 'worker')}"
+            words = f"{of} did not run within {format_duration(job.start_timeout)}{_example(mine)}"
             return Fault(Cause.START, Reason.TIMED_OUT, words)
     return None
+
+
+def _example(mine: Sequence[Worker]) -> str:
+    """What is known of one of the pods that are late, best of one with a problem; "" where none exists."""
+    late = sorted(
+        (worker for worker in mine if not worker.started), key=lambda worker: (not worker.problem, worker.rank)
+    )
+    if not late:
+        return ""
+    worker = late[0]
+    if worker.problem:
+        return f": {worker.name} cannot start: {worker.problem}"
+    how = "not bound to its node" if not worker.bound else "not ready" if worker.phase == "Running" else "Pending"
+    return f": {worker.name} on {worker.node or 'no node'} is {how}"

@@ -207,6 +207,15 @@ def test_every_container_s_end_is_told_to_the_rules() -> None:
     assert make_worker(status).exits == (("worker", 3), ("logger", 0), ("fetch", 0))
 
 
+def test_a_worker_failed_when_its_first_container_did() -> None:
+    def ended(name: str, code: int, second: int) -> dict[str, Any]:
+        return {"name": name, "state": {"terminated": {"exitCode": code, "finishedAt": f"1970-01-01T00:00:{second}Z"}}}
+
+    status = {"containerStatuses": [ended("worker", 143, 30), ended("logger", 1, 20), ended("done", 0, 10)]}
+    assert make_worker(status).failed_at == 20
+    assert make_worker({"containerStatuses": [ended("done", 0, 10)]}).failed_at is None
+
+
 def test_how_a_sidecar_ended_says_nothing_of_the_worker() -> None:
     """KEP-753: sidecars are stopped after the worker, with a signal, and never decide the pod's phase."""
     spec = {"initContainers": [{"name": "fetch"}, {"name": "proxy", "restartPolicy": "Always"}]}

@@ -169,6 +169,21 @@ def test_a_long_list_of_ranks_is_compressed_and_read_back() -> None:
     assert restore(patch).placement == placement
 
 
+def test_domains_are_told_outermost_level_first_whatever_order_the_server_stores() -> None:
+    counts = {"zone": 1, "block": 1, "rack": 2, "host": 2}
+    placement = replace(make_placement("n0", "n1"), domains=counts, lower_bound={"block": 1, "rack": 2, "host": 2})
+    state, _ = begin(make_job(), JobState(), START, placement, None)
+    status = placement_patch("llm", state)["status"]
+    for name in ("domains", "lowerBound"):
+        status["placement"][name] = dict(sorted(status["placement"][name].items()))
+    found = restore(status, (), lambda pool: tuple(counts))
+    assert found.placement is not None
+    assert (list(found.placement.domains), list(found.placement.lower_bound)) == (
+        ["zone", "block", "rack", "host"], ["block", "rack", "host"],
+    )  # fmt: skip
+    assert "1 zone, 1 block, 2 racks, 2 hosts" in found.conditions["Placed"].message
+
+
 def expect_taken_up(first: StoredJob) -> None:
     """A job of which only the placement was written goes on as the one that was never interrupted."""
     begun = first.history[-1].state

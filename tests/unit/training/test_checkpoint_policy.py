@@ -6,7 +6,7 @@ import math
 from decimal import Decimal, getcontext
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from berth.training.checkpoint import (
@@ -79,6 +79,7 @@ def test_the_example_of_the_published_failure_rate() -> None:
 def test_a_longer_mean_time_between_failures_never_shortens_the_interval(
     stall: float, mtbf: float, more: float
 ) -> None:
+    assume((stall < 2 * mtbf) == (stall < 2 * mtbf * more))  # Daly's formula and his bound beyond it do not quite meet
     assert daly_interval(stall, mtbf * more) >= daly_interval(stall, mtbf) * (1 - 1e-9)
 
 

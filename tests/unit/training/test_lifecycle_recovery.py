@@ -231,6 +231,39 @@ def test_a_pod_deleted_by_somebody_restarts_the_gang_uncharged() -> None:
     expect_restarting(live, infrastructure=1)
 
 
+@pytest.mark.parametrize(
+    ("failed_at", "other_failed_at", "cause"),
+    [
+        (10.0, None, "Infrastructure"),
+        (11.0, 12.0, "Infrastructure"),
+        (None, 12.0, "Infrastructure"),
+        (9.0, None, "Failure"),
+        (11.0, 9.0, "Failure"),
+        (None, 9.0, "Failure"),
+    ],
+    ids=["at once", "the rest after it", "the rest first", "before", "another before", "only another, before"],
+)
+def test_a_failure_after_a_deletion_is_the_deletion_s(
+    failed_at: float | None, other_failed_at: float | None, cause: str
+) -> None:
+    live = LiveJob().start()
+    for rank, at in ((0, failed_at), (1, other_failed_at)):
+        if at is not None:
+            live.fail(rank, code=143, failed_at=live.now + at)
+    live.change(0, deleting_since=live.now + 10)
+    live.wait(20).look()
+    assert live.state.attempts[-1].cause == cause
+    assert (live.state.attempts[-1].reason == "PodDeleted") == (cause == "Infrastructure")
+
+
+def test_rules_are_for_failures_of_the_job_s_own() -> None:
+    live = LiveJob(make_job(rules=(CONFIG,))).start()
+    live.fail(0, code=3, failed_at=live.now + 1)
+    live.change(0, deleting_since=live.now)
+    live.look()
+    expect_restarting(live, infrastructure=1)
+
+
 @pytest.mark.parametrize("loss", ["rule", "deleted"])
 def test_a_gang_that_goes_down_again_and_again_uncharged_waits_too(loss: str) -> None:
     live = LiveJob(make_job(rules=(FREE,)))

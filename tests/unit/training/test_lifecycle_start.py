@@ -130,7 +130,8 @@ def test_a_gang_that_does_not_start_in_time_is_released_whole() -> None:
     step = live.wait(1).look()
     expect_released(live, step, "StartFailure")
     assert live.state.start_attempts == 1
-    assert live.state.message == "Restarting: 2 of 3 workers did not run within 10m"
+    words = "2 of 3 workers did not run within 10m: llm-1-1 on n1 is not bound to its node"
+    assert live.state.message == f"Restarting: {words}"
     assert live.reasons()[-2:] == ["StartTimedOut", "Restarting"]
     assert live.state.restarts.failure == 0
 
@@ -176,6 +177,45 @@ def test_the_last_start_that_may_fail_fails_the_job() -> None:
     assert live.state.message.endswith("spec.maxStartAttempts is 2")
     expect_condition(live, "Failed", "True", "StartFailed")
     assert live.reasons()[-1] == "Failed"
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["at the end", "in the start before"])
+def test_a_job_that_never_started_says_at_the_end_what_kept_it_from_starting(again: bool) -> None:
+    live = LiveJob(make_job(start_timeout=90, max_start_attempts=2))
+    for attempt in (1, 2):
+        live.wait(600).place()
+        if attempt == 1 or again:
+            live.change(0, bound=True, problem="container w: ErrImagePull")
+            live.look()
+        live.wait(30 if again else 60).look()
+        live.wait(60).look()
+        live.kubelets()
+    assert live.state.phase == Phase.FAILED
+    assert "container w: ErrImagePull" in live.state.message
+    assert live.state.message.endswith("spec.maxStartAttempts is 2")
+
+
+def test_a_timeout_sooner_than_that_names_the_problem() -> None:
+    live = LiveJob(make_job(start_timeout=20, max_start_attempts=1))
+    live.place()
+    live.change(1, bound=True, problem="container w: ErrImagePull")
+    live.wait(20).look()
+    assert live.state.message == (
+        "2 of 2 workers did not run within 20s: llm-1-1 cannot start: container w: ErrImagePull; "
+        "spec.maxStartAttempts is 1"
+    )
+
+
+def test_a_gang_of_one_is_told_of_in_the_singular() -> None:
+    live = LiveJob(make_job(1)).start()
+    said = [event.message for event in live.events]
+    assert said[0] == "1 worker of 8 accelerators"
+    assert "attempt 1: 1 worker on p" in said[1]
+    assert said[2].startswith("attempt 1: 1 worker runs, 1 rack")
+    assert live.state.message == "The worker runs on p"
+    live.succeed()
+    live.look()
+    assert live.state.message == "The worker exited 0 in attempt 1"
 
 
 def test_a_start_that_works_forgives_the_ones_before() -> None:
@@ -287,6 +327,45 @@ def test_the_next_attempt_waits_until_every_pod_of_the_last_one_is_gone() -> Non
     assert live.look().wants_placement
     live.place()
     assert ranks_of(pod for pod in live.pods.values() if not pod.ended) == [(2, 0), (2, 1), (2, 2)]
+
+
+def test_a_restart_says_which_pod_it_waits_for_and_since_when() -> None:
+    live = LiveJob().start()
+    live.fail(0)
+    live.look()
+    cause = "Restarting: llm-1-0: container worker ended with exit code 1"
+    assert live.state.message == cause
+    live.wait(7200).look()
+    assert live.state.message == (
+        f"{cause}; waiting until pod llm-1-1 on n1 has ended, which is being deleted since 2027-01-15T08:00:00Z"
+    )
+
+
+def test_a_job_resumed_before_its_pods_have_ended_says_so_and_takes_it_back() -> None:
+    live = LiveJob().start()
+    live.job = make_job(suspended=True)
+    live.look()
+    live.job = make_job()
+    live.look()
+    words = "Waiting until pod llm-1-0 on n0 has ended, which is being deleted since 2027-01-15T08:00:00Z"
+    assert (live.state.phase, live.state.message) == (Phase.QUEUED, words)
+    expect_condition(live, "Placed", "False", "PodsEnding")
+    live.kubelets()
+    assert live.look().wants_placement
+    assert live.state.message == "Waiting for a placement"
+    assert "Placed" not in live.state.conditions
+
+
+def test_a_gang_that_a_quota_took_down_goes_on_saying_so_while_its_pods_end() -> None:
+    live = LiveJob()
+    live.place()
+    live.change(0, bound=True)
+    live.refused = Refused(Reason.QUOTA_EXCEEDED, "exceeded quota: gpus")
+    live.look()
+    live.look()
+    live.kubelets()
+    live.look()
+    assert (live.state.phase, live.state.message) == (Phase.QUEUED, "exceeded quota: gpus")
 
 
 def test_pods_that_ended_stay_for_their_logs_until_the_attempt_after_the_next() -> None:
