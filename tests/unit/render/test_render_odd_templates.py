@@ -51,8 +51,11 @@ def put(template: dict[str, Any], path: str, value: Any) -> None:
     *above, last = path.split(".")
     there: Any = template
     for part in above:
-        there = there[0] if part == "0" else there.setdefault(part, {})
-        if not isinstance(there, dict | list):
+        if part == "0" and isinstance(there, list) and there:
+            there = there[0]
+        elif part != "0" and isinstance(there, dict):
+            there = there.setdefault(part, {})
+        else:
             return
     if isinstance(there, dict):
         there[last] = value
