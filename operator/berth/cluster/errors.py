@@ -105,6 +105,11 @@ class Forbidden(ApiError):
         return any(words in self.message for words in _QUOTA_SHORT)
 
     @property
+    def no_service_account(self) -> bool:
+        """Whether the pod names a ServiceAccount that is not there. The only sign of it is in the sentence."""
+        return "error looking up service account" in self.message
+
+    @property
     def not_permitted(self) -> bool:
         """Whether the server's authorizer refused the caller, before it looked at the object.
 

@@ -20,7 +20,6 @@ from berth.training.records import Placement, Refusal
 from berth.training.request import grace_seconds, names_cpu
 from berth.training.sizing import nominal_share, worker_rdma
 from berth.training.state import Checkpoint, JobState
-from berth.values import CPU
 
 SOME_CPU: Final = 1000
 """Millicores per accelerator in a probe while no pool is known: a quota may want any stated at all."""
@@ -40,13 +39,12 @@ def gang_plan(view: JobView, state: JobState, observer: Observer, settings: Sett
     assert request is not None
     assert placement is not None
     pool = observer.fleet.pools.get(placement.pool)
-    amounts = observer.amounts(view)
-    if pool is None or amounts is None:
+    share = observer.share(view)
+    if pool is None or share is None:
         return None
-    view.amounts = (state.attempt, amounts)
+    view.share = (state.attempt, share)
     rdma = worker_rdma(pool, _fabric_kind(pool, observer.fleet), request, placement.nodes)
-    cpu = amounts.get(CPU, 0) - request.per_worker.get(CPU, 0)
-    worker = _Worker(pool.spec.name, pool.resource, max(cpu, 0), rdma)
+    worker = _Worker(pool.spec.name, pool.resource, share.cpu_millicores, rdma)
     return _plan(view, settings, worker, state.attempt, placement.nodes, state.checkpoint)
 
 

@@ -10,22 +10,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 from zlib import crc32
 
 import msgspec
 
 from berth.api.trainingjob import TrainingJobSpec
+from berth.catalogue.located import suggestion
 from berth.cluster.client import ApiClient
-from berth.cluster.errors import BadRequest, Forbidden, Invalid, NotFound
+from berth.cluster.errors import ApiError, BadRequest, Forbidden, Invalid, NotFound
 from berth.cluster.kinds import PODS
 from berth.cluster.queue import WorkQueue
-from berth.controllers.facts import shorten
+from berth.controllers.facts import pod_needs, shorten
 from berth.controllers.gangs import Settings, probe_plan
 from berth.controllers.observe import JobKey, JobView, Observer
 from berth.render.gang import GangPlan, Json, gang_probe, probe_pod
+from berth.training.request import as_admitted
 from berth.training.state import Reason
+from berth.values import NO_RESOURCES, Resources
 
 ACCEPTED_SECONDS: Final = 60.0
 """An accepted template is not tried again for so long, by whichever job of the namespace brings it."""
@@ -40,8 +43,11 @@ Rejection = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Opinion:
+    """What the server said of a pod; ``needs`` is what it made of one that it would take."""
+
     rejection: Rejection | None
     until: float
+    needs: Resources = field(default_factory=lambda: NO_RESOURCES)
 
 
 class Judge:
@@ -75,22 +81,27 @@ class Judge:
         return found.value if found is not None else 0
 
     async def rejection(self, view: JobView) -> Rejection | None:
-        """Why the job cannot be accepted. Raises: ClusterError when the API server cannot be asked."""
+        """Why the job cannot be accepted; of one that can, the request becomes that of pods as they are admitted.
+
+        Raises: ClusterError when the API server cannot be asked.
+        """
         if view.problem is not None:
             return ("Accepted", *view.problem)
         spec = view.spec
         assert spec is not None
         name = spec.priority_class_name
         if name and self._observer.caches.priority_classes.get(name) is None:
-            return ("Accepted", "UnknownPriorityClass", f"spec.priorityClassName: there is no PriorityClass {name}")
+            return ("Accepted", "UnknownPriorityClass", self._no_priority_class(name))
         namespace = self._observer.caches.namespaces.get(view.key[0])
         if namespace is not None and namespace.terminating:
             return ("Accepted", "NamespaceTerminating", f"namespace {view.key[0]} is being deleted")
         plan = probe_plan(view, self._observer.fleet, self._settings)
-        rejection = await self._ask(view, plan, probe_pod)
-        if rejection is None and plan.workers > 1 and self._is_short(view):
-            rejection = await self._ask(view, plan, gang_probe)
-        return rejection
+        opinion = await self._ask(view, plan, probe_pod)
+        if opinion.rejection is None and view.request is not None:
+            view.admit(as_admitted(view.asked or view.request, opinion.needs, plan.cpu_millicores))
+        if opinion.rejection is None and plan.workers > 1 and self._is_short(view):
+            opinion = await self._ask(view, plan, gang_probe)
+        return opinion.rejection
 
     def quota_was_short(self, namespace: str) -> None:
         """A quota has refused a pod there: what was found to fit may fit no more."""
@@ -99,10 +110,16 @@ class Judge:
         for key in accepted:
             del self._opinions[key]
 
+    def _no_priority_class(self, name: str) -> str:
+        there = [known.metadata.name for known in self._observer.caches.priority_classes]
+        users = [known for known in there if not known.startswith("system-")]
+        hint = suggestion(name, users) if users else "; create it"
+        return f"spec.priorityClassName: there is no PriorityClass {name}{hint}"
+
     def _is_short(self, view: JobView) -> bool:
         return view.state.is_false("QuotaReserved") or self._short.get(view.key[0], 0.0) > self._clock()
 
-    async def _ask(self, view: JobView, plan: GangPlan, probe: Callable[[GangPlan], Json]) -> Rejection | None:
+    async def _ask(self, view: JobView, plan: GangPlan, probe: Callable[[GangPlan], Json]) -> _Opinion:
         """What the server says of ``probe``; what ranks are told differs from job to job and is not judged apart."""
         whole = probe is gang_probe
         untold = replace(plan, environment={}, framework="None", nodes=plan.nodes if whole else plan.nodes[:1])
@@ -110,23 +127,31 @@ class Judge:
         async with self._asking.setdefault(key, asyncio.Lock()):
             known = self._opinions.get(key)
             if known is None or known.until <= self._clock():
-                rejection = await self._dry_run(view.key[0], probe(plan), whole=whole)
-                keep = ACCEPTED_SECONDS if rejection is None else REFUSED_SECONDS
-                known = self._opinions[key] = _Opinion(rejection, self._clock() + keep)
+                known = self._opinions[key] = await self._dry_run(view.key[0], probe(plan), whole=whole)
         if known.rejection is not None:
             self._queue.add_after(view.key, max(known.until - self._clock(), 0.0) + 0.1)
-        return known.rejection
+        return known
 
-    async def _dry_run(self, namespace: str, body: Json, *, whole: bool) -> Rejection | None:
+    async def _dry_run(self, namespace: str, body: Json, *, whole: bool) -> _Opinion:
         """Of a ``whole`` gang in one pod only a quota speaks."""
         try:
-            await self._client.create(PODS, body, namespace, dry_run=True)
+            admitted = await self._client.create(PODS, body, namespace, dry_run=True)
         except (Forbidden, Invalid, NotFound, BadRequest) as problem:
-            words = shorten(problem.message)
-            if isinstance(problem, Forbidden) and problem.quota_exceeded:
+            rejection = self._refused(namespace, body, problem, whole=whole)
+            return _Opinion(rejection, self._clock() + (ACCEPTED_SECONDS if rejection is None else REFUSED_SECONDS))
+        return _Opinion(None, self._clock() + ACCEPTED_SECONDS, pod_needs(admitted))
+
+    def _refused(self, namespace: str, body: Json, problem: ApiError, *, whole: bool) -> Rejection | None:
+        words = shorten(problem.message)
+        if isinstance(problem, Forbidden):
+            if problem.quota_exceeded:
                 self._short[namespace] = self._clock() + SHORT_SECONDS
                 return ("QuotaReserved", Reason.QUOTA_EXCEEDED.value, words)
-            if isinstance(problem, Forbidden) and problem.not_permitted:
-                raise
-            return None if whole else ("Accepted", "TemplateRefused", f"spec.template: {words}")
-        return None
+            if problem.not_permitted:
+                raise problem
+            account = body["spec"].get("serviceAccountName")
+            if account and problem.no_service_account:
+                path = "spec.template.spec.serviceAccountName"
+                words = f"there is no ServiceAccount {account} in namespace {namespace}; create it or name another"
+                return None if whole else ("Accepted", "TemplateRefused", f"{path}: {words}")
+        return None if whole else ("Accepted", "TemplateRefused", f"spec.template: {words}")

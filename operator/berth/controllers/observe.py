@@ -22,11 +22,11 @@ from berth.cluster import wire
 from berth.controllers import facts
 from berth.controllers.poolspec import complete, pool_specs
 from berth.controllers.status import restore
-from berth.controllers.views import Caches, JobKey, JobView, Promise
+from berth.controllers.views import Caches, JobKey, JobView, Promise, Share
 from berth.fleet.fleet import Fleet
 from berth.fleet.records import Claim, gang_key
 from berth.training.records import Placement
-from berth.training.request import RequestProblem, asked_conditions, gang_request, names_cpu
+from berth.training.request import RequestProblem, as_admitted, asked_conditions, gang_request, names_cpu
 from berth.training.sizing import worker_amounts, worker_cpu
 from berth.training.state import ACTIVE, JobState, NodeState, Phase, Worker
 from berth.values import CPU, Resources, Toleration
@@ -89,7 +89,7 @@ class Observer:
         """Hold the room of a placement just decided, until the status shows it or it is retracted."""
         view = self.views[uid]
         self.promises[uid] = promise
-        view.amounts = (promise.attempt, promise.amounts)
+        view.share = (promise.attempt, promise.share)
         self._sync(view)
 
     def retract(self, uid: str) -> None:
@@ -119,34 +119,38 @@ class Observer:
         finally:
             self._absorbing = False
 
-    def choose_amounts(self, view: JobView, placement: Placement) -> Resources:
+    def choose_share(self, view: JobView, placement: Placement) -> Share:
         """What each rank of ``placement`` will hold, before any of it is held."""
         assert view.request is not None
         assert view.spec is not None
         pool = self.fleet.pools.get(placement.pool)
         own_cpu = names_cpu(view.spec.template.get("spec") or {})
         cpu = 0 if own_cpu or pool is None else worker_cpu(pool, view.request, placement.nodes)
-        return worker_amounts(view.request, pool.resource if pool is not None else "", cpu)
+        return Share(worker_amounts(view.request, pool.resource if pool is not None else "", cpu), cpu)
 
-    def amounts(self, view: JobView) -> Resources | None:
+    def share(self, view: JobView) -> Share | None:
         """What each rank of the current attempt holds; None while its pool is not known.
 
         As it was promised; of an attempt that began before this process as any of its pods says, else chosen anew.
         """
         state = view.state
-        if view.amounts is not None and view.amounts[0] == state.attempt:
-            return view.amounts[1]
+        if view.share is not None and view.share[0] == state.attempt:
+            return view.share[1]
         pool = self.fleet.pools.get(state.placement.pool) if state.placement is not None else None
         if pool is None or view.request is None:
             return None
-        cpu = self._cpu_of_pods(view)
-        if cpu is not None:
-            view.amounts = (state.attempt, worker_amounts(view.request, pool.resource, cpu))
-            return view.amounts[1]
+        pod = self._pod_of_attempt(view)
+        if pod is not None:
+            own = names_cpu(view.spec.template.get("spec") or {}) if view.spec is not None else True
+            cpu = 0 if own else facts.amount(CPU, pod.spec.containers[0].resources.requests.get(CPU, "0"))
+            view.admit(as_admitted(view.asked or view.request, facts.pod_needs(pod), cpu))
+            share = Share(worker_amounts(view.request, pool.resource, cpu), cpu)
+            view.share = (state.attempt, share)
+            return share
         assert state.placement is not None
         with self.fleet.trial():
             self.fleet.release(view.held)
-            return self.choose_amounts(view, state.placement)
+            return self.choose_share(view, state.placement)
 
     def settle(self) -> None:
         """Read pools and claim for every job anew, once all caches are complete: each may depend on what came later."""
@@ -154,14 +158,12 @@ class Observer:
         for view in self.views.values():
             self._sync(view)
 
-    def _cpu_of_pods(self, view: JobView) -> int | None:
-        """The CPU, in millicores, that Berth chose for the workers of the current attempt, if a pod of it exists."""
-        assert view.spec is not None
+    def _pod_of_attempt(self, view: JobView) -> wire.Pod | None:
+        """Some pod of the current attempt, which are alike."""
         for worker in self._workers.get(view.uid, {}).values():
             pod = self.caches.pods.get(worker.name, view.key[0])
             if worker.attempt == view.state.attempt and pod is not None and pod.spec.containers:
-                own = names_cpu(view.spec.template.get("spec") or {})
-                return 0 if own else facts.amount(CPU, pod.spec.containers[0].resources.requests.get(CPU, "0"))
+                return pod
         return None
 
     def _on_node(self, old: wire.Node | None, new: wire.Node | None) -> None:
@@ -228,11 +230,11 @@ class Observer:
 
     def _read_spec(self, view: JobView) -> None:
         meta = view.object.metadata
-        view.spec = view.request = view.problem = None
+        view.spec = view.asked = view.request = view.problem = None
         try:
             raw = msgspec.json.decode(view.object.spec)
             view.spec = parse_spec(raw, name=meta.name, namespace=meta.namespace)
-            view.request = gang_request(view.spec, self.fleet.catalogue)
+            view.asked = view.request = gang_request(view.spec, self.fleet.catalogue)
         except RequestProblem as problem:
             view.problem = (problem.reason, problem.message)
         except (ContractProblem, msgspec.DecodeError, ValueError) as problem:
@@ -301,13 +303,14 @@ class Observer:
     def _promised(self, view: JobView) -> tuple[int, Placement, Resources] | None:
         promise = self.promises.get(view.uid)
         if promise is not None:
-            return promise.attempt, promise.placement, promise.amounts
+            return promise.attempt, promise.placement, promise.share.amounts
         state = view.state
         if state.phase in ACTIVE and state.placement is not None and state.placement_attempt == state.attempt:
             if view.request is None:
                 return None
-            amounts = self.amounts(view)
-            return state.attempt, state.placement, worker_amounts(view.request, "", 0) if amounts is None else amounts
+            share = self.share(view)
+            amounts = worker_amounts(view.request, "", 0) if share is None else share.amounts
+            return state.attempt, state.placement, amounts
         return None
 
     def _sync(self, view: JobView) -> None:

@@ -157,10 +157,10 @@ class Scheduler:
 
         def claims(job: Waiting, placement: Placement) -> list[Claim]:
             view = self._observer.views[job.uid]
-            promise = Promise(job.attempt, placement, self._observer.choose_amounts(view, placement), began)
+            promise = Promise(job.attempt, placement, self._observer.choose_share(view, placement), began)
             promises[job.uid] = promise
             return [
-                Claim(gang_key(job.uid, job.attempt, rank), node, promise.amounts, view.name, "Training")
+                Claim(gang_key(job.uid, job.attempt, rank), node, promise.share.amounts, view.name, "Training")
                 for rank, node in enumerate(placement.nodes)
             ]
 

@@ -18,15 +18,20 @@ JobKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """A placement that the scheduling loop decided at ``made`` (its own clock's seconds) and no status shows yet.
+class Share:
+    """What each rank of an attempt holds, and how many millicores of that Berth chose."""
 
-    ``amounts`` is what each rank holds.
-    """
+    amounts: Resources
+    cpu_millicores: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A placement that the scheduling loop decided at ``made`` (its own clock's seconds) and no status shows yet."""
 
     attempt: int
     placement: Placement
-    amounts: Resources
+    share: Share
     made: float = 0.0
 
 
@@ -36,13 +41,19 @@ class JobView:
 
     object: wire.TrainingJob
     spec: TrainingJobSpec | None = None
-    request: GangRequest | None = None
+    asked: GangRequest | None = None  # as the spec has it
+    request: GangRequest | None = None  # of pods as admission makes them, once that is known
     problem: tuple[str, str] | None = None  # (reason, message): why the spec can never be placed
     state: JobState = field(default_factory=JobState)
     persisted: Mapping[str, Any] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
-    amounts: tuple[int, Resources] | None = None  # attempt and what each of its ranks holds, once that is settled
+    share: tuple[int, Share] | None = None  # attempt and what each of its ranks holds, once that is settled
     settled: bool = False  # what is written is all that the state in hand has to say
+
+    def admit(self, request: GangRequest) -> None:
+        """Go by what admission makes of the pods; an equal request stays the same object."""
+        if request != self.request:
+            self.request = request
 
     @property
     def key(self) -> JobKey:

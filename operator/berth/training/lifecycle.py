@@ -119,9 +119,7 @@ def _active(job: Job, state: JobState, sight: Sight) -> Step:
     running = state.phase == Phase.RUNNING
     if attempt is None or not (running or state.placed_now):
         return _lost_track(job, state, sight)
-    if (
-        running != state.is_true("AllRunning") or "AllRunning" not in state.conditions
-    ):  # as after an edit of the status by hand
+    if running != state.is_true("AllRunning") or "AllRunning" not in state.conditions:  # a status edited by hand
         reason = "AllRanksRun" if running else "Starting"
         state = state.with_condition("AllRunning", running, reason, now=sight.now)
     mine = [worker for worker in sight.workers if worker.attempt == state.attempt]

@@ -23,12 +23,14 @@ from berth.values import (
     BerthError,
     Requirement,
     Requirements,
+    Resources,
     Toleration,
     parse_resource,
 )
 
 DEFAULT_GRACE_SECONDS = 30
 SCHEDULED = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
+"""What the scheduler counts besides devices; admission adds of these alone."""
 
 
 class RequestProblem(BerthError):
@@ -183,6 +185,20 @@ def _asked(container: Mapping[str, Any]) -> dict[str, int]:
 
 def _amounts(texts: Mapping[str, Any] | None) -> dict[str, int]:
     return {name: parse_resource(name, str(text)) for name, text in (texts or {}).items()}
+
+
+def as_admitted(request: GangRequest, needs: Resources, cpu_millicores: int) -> GangRequest:
+    """``request`` of workers whose pod needs at least what admission makes of it, defaults and overhead included.
+
+    ``needs`` is what the scheduler counts for one pod, of which Berth chose ``cpu_millicores``. Where nothing grows,
+    ``request`` itself is returned.
+    """
+    grown = dict(request.per_worker)
+    for name in SCHEDULED:
+        amount = needs.get(name, 0) - (cpu_millicores if name == CPU else 0)
+        if amount > grown.get(name, 0):
+            grown[name] = amount
+    return request if grown == request.per_worker else replace(request, per_worker=grown)
 
 
 def tolerations(pod: Mapping[str, Any]) -> tuple[Toleration, ...]:

@@ -19,6 +19,7 @@ def worker_cpu(pool: Pool, request: GangRequest, nodes: tuple[str, ...]) -> int:
 
     The least, over the nodes, of 32 cores or (allocatable − daemons) / accelerators of the node for each accelerator;
     and never more than what is free there, shared among the free accelerators, so that what is chosen can be bound.
+    What the template's other containers ask for is taken out of it.
     """
     rows = np.fromiter((pool.row[node] for node in nodes if node in pool.row), dtype=np.int64)
     if rows.size == 0:
@@ -26,7 +27,7 @@ def worker_cpu(pool: Pool, request: GangRequest, nodes: tuple[str, ...]) -> int:
     share = cpu_per_accelerator(pool, rows)
     devices = np.maximum(pool.free_devices[rows].astype(np.int64), 1)
     free = int((np.maximum(pool.free_cpu[rows], 0) // devices).min())
-    return min(share, free) * request.accelerators_per_worker
+    return _beside_others(min(share, free), request)
 
 
 def nominal_share(pool: Pool, kind: FabricKind | None, request: GangRequest) -> tuple[int, dict[str, int]]:
@@ -38,8 +39,12 @@ def nominal_share(pool: Pool, kind: FabricKind | None, request: GangRequest) -> 
     usable = np.flatnonzero(fitting & pool.usable)
     rows = usable if usable.size else np.flatnonzero(fitting)
     names = [known.name for row in rows[:1] if (known := pool.facts(int(row))) is not None]
-    cpu = cpu_per_accelerator(pool, rows) * request.accelerators_per_worker
+    cpu = _beside_others(cpu_per_accelerator(pool, rows), request)
     return cpu, worker_rdma(pool, kind, request, tuple(names))
+
+
+def _beside_others(per_accelerator: int, request: GangRequest) -> int:
+    return max(per_accelerator * request.accelerators_per_worker - request.per_worker.get(CPU, 0), 0)
 
 
 def worker_amounts(request: GangRequest, resource: str, cpu_millicores: int) -> Resources:

@@ -38,8 +38,8 @@ JOB = ("research", "llm")
 class Server:
     """The API server.
 
-    ``refuse`` may answer any request with an error, ``admit`` the create of a body, in a dry run too; ``trials`` has
-    the bodies of dry runs. After ``dies_after`` requests none arrives.
+    ``refuse`` may answer any request with an error, ``admit`` the create of a body, in a dry run too, and ``mutate``
+    changes it as admission does; ``trials`` has the bodies of dry runs. After ``dies_after`` requests none arrives.
     """
 
     def __init__(self) -> None:
@@ -49,6 +49,7 @@ class Server:
         self.log: list[tuple[str, str, str]] = []
         self.refuse: Callable[[str, str, str], ClusterError | None] = lambda verb, plural, name: None
         self.admit: Callable[[Json], ClusterError | None] = lambda body: None
+        self.mutate: Callable[[Json], object] = lambda body: None
         self.trials: list[Json] = []
         self.version = 100
         self.requests = 0
@@ -114,12 +115,14 @@ class Server:
         refusal = self.admit(body)
         if refusal is not None:
             raise refusal
+        body = json.loads(json.dumps(body))
+        self.mutate(body)
         if dry_run:
             return kind.decode(json.dumps(body).encode())
         if (kind.plural, namespace, name) in self.objects:
             raise AlreadyExists(409, "AlreadyExists", f"{kind.plural} {name} already exists")
         self.log.append(("create", kind.plural, name))
-        return self._answer(kind, self.put(kind, json.loads(json.dumps(body))))
+        return self._answer(kind, self.put(kind, body))
 
     async def get(self, kind: Kind[Any], name: str, namespace: str = "", **_: Any) -> Any:
         self._receive("get", kind.plural, name, changes=False)

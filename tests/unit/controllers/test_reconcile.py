@@ -10,6 +10,7 @@ import pytest
 
 from berth.cluster import kinds
 from berth.cluster.errors import Forbidden, Invalid, Unavailable, Unreachable
+from berth.controllers import observe as observe_module
 from tests.unit.controllers.harness import JOB, Operator, Server, add_node, make_server
 
 CHECKPOINT: dict[str, Any] = {
@@ -256,6 +257,69 @@ async def test_a_spec_that_can_never_be_placed_is_refused_once_and_healed_by_an_
     server.bind()
     await operator.look()
     assert server.status()["phase"] == "Running"
+
+
+@pytest.mark.parametrize("label", ["job-uid", "rank", "attempt"])
+async def test_a_pod_whose_labels_are_taken_off_leaves_no_ghost(label: str) -> None:
+    server = make_server(nodes=2)
+    operator = await running(server)
+    pod = copy.deepcopy(server.pods()["llm-1-0"])
+    del pod["metadata"]["labels"][f"berth.dev/{label}"]
+    server.put(kinds.PODS, pod)
+    operator.see()
+    del server.objects["pods", JOB[0], "llm-1-0"]
+    await operator.look()
+    assert (server.status()["phase"], server.status()["restarts"]["infrastructure"]) == ("Restarting", 1)
+    server.kubelets()
+    await operator.look(2)
+    server.bind()
+    await operator.look()
+    assert (server.status()["phase"], server.status()["attempt"]) == ("Running", 2)
+    for name in list(server.pods()):
+        del server.objects["pods", JOB[0], name]
+    del server.objects["trainingjobs", *JOB]
+    operator.see()
+    assert not operator.fleet.claims
+    assert not operator.fleet.check()
+
+
+async def test_a_template_of_odd_form_is_refused_once_and_takes_back_what_waited() -> None:
+    server = make_server(nodes=0)
+    operator = Operator(server)
+    await operator.look()
+    assert operator.scheduler.waiting == 1
+    server.edit(template={"metadata": "abc", "spec": {"containers": [{"name": "worker", "image": "i"}]}})
+    await operator.look(2)
+    assert operator.scheduler.waiting == 0
+    (accepted,) = [entry for entry in server.status()["conditions"] if entry["type"] == "Accepted"]
+    assert (accepted["status"], accepted["reason"]) == ("False", "SpecInvalid")
+    assert "spec.template.metadata: 'abc' must be an object" in accepted["message"]
+    await expect_nothing_written(operator)
+
+
+async def test_a_defect_of_ours_is_told_once_instead_of_nothing() -> None:
+    server = make_server()
+    operator = Operator(server)
+    for attempt in range(3):
+        await operator.jobs.tell_defect(JOB, TypeError(f"a defect, seen {attempt}"))
+    assert conditions(server)["Accepted"] == "False"
+    assert "TypeError('a defect, seen 0')" in server.status()["message"]
+    assert operator.told.reasons == ["InternalError"]
+    await operator.look(2)
+    assert conditions(server)["Accepted"] == "True"
+    await operator.jobs.tell_defect(("research", "no-such-job"), TypeError())
+
+
+async def test_a_spec_that_cannot_be_read_for_a_defect_of_ours_hides_no_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise AttributeError("a defect")
+
+    server = make_server()
+    monkeypatch.setattr(observe_module, "gang_request", failing)
+    operator = Operator(server)
+    await operator.look(2)
+    assert "AttributeError('a defect')" in server.status()["message"]
+    assert operator.told.reasons == ["Rejected"]
 
 
 class Life:

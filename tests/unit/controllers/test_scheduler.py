@@ -74,14 +74,14 @@ async def test_a_defect_ends_neither_the_loop_nor_the_jobs_beside_it(
     server = make_server(nodes=2, workers=1)
     add_job(server, "bad", workers=1)
     operator = Operator(server)
-    choose = operator.observer.choose_amounts
+    choose = operator.observer.choose_share
 
     def choosing(view: Any, placement: Any) -> Any:
         if view.key[1] == "bad":
             raise OverflowError("too large for C")
         return choose(view, placement)
 
-    monkeypatch.setattr(operator.observer, "choose_amounts", choosing)
+    monkeypatch.setattr(operator.observer, "choose_share", choosing)
     uids = want_all(operator)
     for _ in range(3):
         operator.scheduler.decide()

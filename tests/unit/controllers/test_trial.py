@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -96,3 +97,105 @@ async def test_cpu_that_the_template_names_is_left_alone() -> None:
     judged, created = await placed(with_fabric(template={"spec": {"containers": [container]}}))
     for body in (judged, created):
         assert body["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "3"
+
+
+def with_defaults(**requests: str) -> Callable[[Json], None]:
+    """A LimitRange that gives every container what it does not ask for itself."""
+
+    def mutate(body: Json) -> None:
+        for container in body["spec"].get("containers", []):
+            asked = container.setdefault("resources", {}).setdefault("requests", {})
+            asked.update({name: amount for name, amount in requests.items() if name not in asked})
+
+    return mutate
+
+
+def with_overhead(body: Json) -> None:
+    """A RuntimeClass with overhead."""
+    body["spec"]["overhead"] = {"cpu": "2", "memory": "1Gi"}
+
+
+@pytest.mark.parametrize("containers", [1, 2])
+async def test_what_admission_adds_is_held_like_what_the_template_asks_for(containers: int) -> None:
+    names = [{"name": f"c{number}", "image": "i"} for number in range(containers)]
+    server = make_server(template={"spec": {"containers": names}})
+    server.mutate = with_defaults(memory="256Gi", cpu="4")
+    operator = Operator(server)
+    await operator.look(2)
+    held = {key: claim.amounts for key, claim in operator.fleet.claims.items()}
+    assert len(held) == 2
+    for amounts in held.values():
+        assert amounts["memory"] == containers * 256 << 30
+        assert amounts["cpu"] == 192_000
+    fresh = Operator(server)
+    assert {key: claim.amounts for key, claim in fresh.fleet.claims.items()} == held
+    server.bind()
+    operator.see()
+    bound = operator.fleet.claims
+    assert {key: dict(claim.amounts) for key, claim in bound.items()} == {
+        key: dict(amounts) for key, amounts in held.items()
+    }
+
+
+async def test_a_rank_that_is_made_later_gets_the_same_cpu_whoever_makes_it() -> None:
+    server = make_server(
+        template={"spec": {"containers": [{"name": "w", "image": "i"}, {"name": "side", "image": "i"}]}}
+    )
+    server.mutate = with_defaults(cpu="4")
+    operator = Operator(server)
+    await operator.look(2)
+    before = server.pods()["llm-1-1"]["spec"]["containers"]
+    del server.objects["pods", JOB[0], "llm-1-1"]
+    await Operator(server).look(2)
+    assert server.pods()["llm-1-1"]["spec"]["containers"] == before
+
+
+@pytest.mark.parametrize(
+    ("mutate", "message"),
+    [(with_defaults(memory="3Ti"), "A worker asks for 3Ti of memory"), (with_overhead, "")],
+    ids=["more than a node has", "room is left"],
+)
+async def test_a_job_is_placed_by_what_its_pods_will_be(mutate: Callable[[Json], None], message: str) -> None:
+    server = make_server()
+    server.mutate = mutate
+    operator = Operator(server)
+    await operator.look(2)
+    assert bool(server.pods()) == (not message)
+    (view,) = operator.observer.views.values()
+    refusal = operator.scheduler.why(view.uid).refusal
+    assert message in (refusal.message if refusal is not None else "")
+
+
+async def test_a_default_that_is_gone_is_not_held_any_more() -> None:
+    server = make_server()
+    server.mutate = with_defaults(memory="3Ti")
+    operator = Operator(server)
+    await operator.look(2)
+    assert not server.pods()
+    server.mutate = lambda body: None
+    await server.clock.advance(61)
+    await operator.look(2)
+    assert len(server.pods()) == 2
+
+
+async def test_a_priority_class_that_is_not_there_is_told_with_those_that_are() -> None:
+    server = make_server(priorityClassName="hihg")
+    for name in ("high", "low", "system-node-critical"):
+        server.put(kinds.PRIORITY_CLASSES, {"metadata": {"name": name}, "value": 1})
+    await Operator(server).look()
+    assert server.status()["message"] == ("spec.priorityClassName: there is no PriorityClass hihg; did you mean high?")
+    server.edit(priorityClassName="urgent")
+    await Operator(server).look()
+    assert server.status()["message"].endswith("there is no PriorityClass urgent; there are: high, low")
+
+
+async def test_a_service_account_that_is_not_there_is_told_with_its_field() -> None:
+    account = {"serviceAccountName": "ckpt-writer"}
+    server = make_server(template={"spec": {"containers": [{"name": "worker", "image": "i"}], **account}})
+    said = 'pods "berth-check" is forbidden: error looking up service account research/ckpt-writer: not found'
+    server.admit = lambda body: Forbidden(403, "Forbidden", said)
+    await Operator(server).look()
+    assert server.status()["message"] == (
+        "spec.template.spec.serviceAccountName: there is no ServiceAccount ckpt-writer in namespace research; create "
+        "it or name another"
+    )
