@@ -33,6 +33,7 @@ __all__ = ["Cache", "Index", "Key", "Subscriber"]
 _LOG: Final = logging.getLogger(__name__)
 _FIRST_BACKOFF: Final = 0.5
 _LONGEST_BACKOFF: Final = 30.0
+_AWAITED_BACKOFF: Final = 1.0  # the longest while a refresh waits for a list
 _SETTLED: Final = 10.0  # seconds after which a stream counts as having worked
 
 
@@ -69,6 +70,7 @@ class Cache(Store[T], Generic[T]):
         self._asked = self._answered = 0  # refreshes, and the last of them that a list answers which began after it
         self._listed = asyncio.Event()  # set and replaced at the end of every list
         self._resume = ""  # the version to watch from; empty: list first
+        self._pages = 0  # the most that a list has brought since the last one that was complete
 
     def staleness(self, now: float | None = None) -> float:
         """Seconds since the server last gave a sign of life for this kind (or since the start, before any)."""
@@ -77,13 +79,15 @@ class Cache(Store[T], Generic[T]):
     async def run(self) -> None:
         """Keep the cache current until cancelled."""
         while True:
-            began = self._clock.now()
+            began, asked = self._clock.now(), self._asked
             turn = await self._spend(self._list_and_watch())
             if turn.cancelled():
                 continue  # refresh wants a new list
             problem = turn.exception()
             if isinstance(problem, ClusterError):
-                await self._spend(self._clock.sleep(self._wait_after(problem, began)))
+                wait = self._wait_after(problem, began)
+                if self._asked == asked:  # else a refresh came when there was nothing left to cut short
+                    await self._spend(self._clock.sleep(wait))
             elif problem is not None:
                 raise problem
             elif self._clock.now() - began < 1.0:
@@ -98,6 +102,7 @@ class Cache(Store[T], Generic[T]):
         """
         self._asked += 1
         wanted = self._asked
+        self._backoff = _FIRST_BACKOFF
         if self._turn is not None:
             self._turn.cancel()  # a watch, or the wait after an error
         while self._answered < wanted:
@@ -136,7 +141,7 @@ class Cache(Store[T], Generic[T]):
 
     async def _read_pages(self, limit: int) -> None:
         seen: set[str] = set()
-        version, asked = "", self._asked
+        version, asked, count = "", self._asked, 0
         pages = self._client.pages(
             self.kind,
             self.namespace,
@@ -153,8 +158,13 @@ class Cache(Store[T], Generic[T]):
                 for item in page.items or ():
                     seen.add(item.metadata.uid)
                     self.observe(item)
-                self._alive = self._clock.now()
+                count += 1
+                if count > self._pages:  # a list that ends at the same page again and again is no sign of life
+                    self._pages = count
+                    self._sign_of_life()
         self.retain(seen, int(version))
+        self._pages = 0
+        self._sign_of_life()
         self._resume = version
         self.relists += 1
         self.synced.set()
@@ -217,5 +227,5 @@ class Cache(Store[T], Generic[T]):
     def _wait(self) -> float:
         """The next back-off, jittered."""
         jittered = self._backoff * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
-        self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
+        self._backoff = min(self._backoff * 2, _AWAITED_BACKOFF if self._due else _LONGEST_BACKOFF)
         return jittered

@@ -8,6 +8,7 @@ import time
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from berth.cluster.errors import Expired, Forbidden, TooManyRequests, Unavailable, Unreachable
 from berth.cluster.kinds import PODS
@@ -173,6 +174,61 @@ async def test_a_refresh_does_not_wait_out_the_back_off_of_an_error_that_is_over
         async with asyncio.timeout(5):
             await cache.refresh()
         assert clock.slept == [900.0]
+
+
+async def test_a_refresh_that_comes_just_when_a_turn_has_failed_is_not_slept_over(
+    pods: ApiServer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    async with watching(pods, clock) as cache:
+        await eventually(lambda: pods.streams)
+        wait_after, refreshes = cache._wait_after, []
+
+        def then_refresh(*args):
+            if not refreshes:
+                refreshes.append(cache.refresh())
+                refreshes[0].send(None)  # as far as it goes before it waits
+            return wait_after(*args)
+
+        monkeypatch.setattr(cache, "_wait_after", then_refresh)
+        pods.forget()
+        pods.cut()
+        await eventually(lambda: len(pods.lists()) == 2)
+        assert clock.slept == []
+        refreshes[0].close()
+
+
+async def test_while_a_refresh_waits_a_failing_server_is_asked_every_second(pods: ApiServer):
+    clock = FakeClock(hasty=True)
+    async with watching(pods, clock) as cache:
+        await cache.synced.wait()
+        pods.refuse = failure(500, "InternalError")
+        pods.cut()
+        await eventually(lambda: max(clock.slept, default=0) > 10)
+        before = len(clock.slept)
+        refresh = asyncio.create_task(cache.refresh())
+        await eventually(lambda: len(clock.slept) > before + 12)
+        assert max(clock.slept[before + 1 :]) <= 1.0
+        pods.refuse = None
+        await refresh
+
+
+async def test_a_list_that_never_gets_past_its_first_page_looks_stale(pods: ApiServer):
+    for name in "abcd":
+        pods.add(name)
+    clock = FakeClock(hasty=True)
+    async with watching(pods, clock, page=2) as cache:
+        await cache.synced.wait()
+        whole = pods.answer
+
+        async def broken(request: web.Request) -> web.StreamResponse:
+            return await (failure(500, "InternalError")(request) if "continue" in request.query else whole(request))
+
+        pods.answer = broken
+        refresh = asyncio.create_task(cache.refresh())
+        await eventually(lambda: cache.staleness() > 60)
+        pods.answer = whole
+        await refresh
+        assert cache.staleness() < 60
 
 
 async def test_a_refresh_whose_cancellation_is_swallowed_is_answered_at_the_next_event(pods: ApiServer):
