@@ -142,7 +142,8 @@ class Observer:
         pod = self._pod_of_attempt(view)
         if pod is not None:
             own = names_cpu(view.spec.template.get("spec") or {}) if view.spec is not None else True
-            cpu = 0 if own else facts.amount(CPU, pod.spec.containers[0].resources.requests.get(CPU, "0"))
+            stated = next(iter(pod.spec.containers or ()), wire.Container()).resources.requests
+            cpu = 0 if own else facts.amount(CPU, stated.get(CPU, "0"))
             view.admit(as_admitted(view.asked or view.request, facts.pod_needs(pod), cpu))
             share = Share(worker_amounts(view.request, pool.resource, cpu), cpu)
             view.share = (state.attempt, share)
