@@ -125,8 +125,9 @@ class App:
         )  # fmt: skip
         self.leading = False
         self.gauges = Gauges(
-            metrics, self.observer, self.scheduler, self.queue, self.recorder, leading=lambda: self.leading
-        )
+            metrics, self.observer, self.scheduler, self.queue, self.recorder,
+            leading=lambda: self.leading, caches=self.every_cache(),
+        )  # fmt: skip
 
     def wake(self, plural: str, key: JobKey, version: int) -> None:
         """kopf saw a change; our own caches see it too, and whoever is first wakes the job."""

@@ -6,9 +6,11 @@ takes a picture once a second, of what changed since the last one, and scrapes r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
+from berth.cluster.cache import Cache
 from berth.cluster.events import EventRecorder
 from berth.cluster.queue import WorkQueue
 from berth.controllers.observe import JobKey, Observer
@@ -43,9 +45,10 @@ class Gauges:
         recorder: EventRecorder,
         *,
         leading: Callable[[], bool],
+        caches: Sequence[Cache[Any]] = (),
     ) -> None:
         self._observer, self._scheduler, self._queue, self._recorder = observer, scheduler, queue, recorder
-        self._leading = leading
+        self._leading, self._caches = leading, caches
         self._reports: dict[str, tuple[int, PoolReport]] = {}
         self._picture = Picture()
         self._register(metrics)
@@ -78,7 +81,7 @@ class Gauges:
         return phases
 
     def _staleness(self) -> Values:
-        return {(cache.kind.plural,): cache.staleness() for cache in self._observer.caches.every()}
+        return {(cache.kind.plural,): cache.staleness() for cache in self._caches}
 
     def _register(self, metrics: Metrics) -> None:
         read = metrics.read

@@ -117,6 +117,16 @@ async def test_events_are_counted_by_what_became_of_them() -> None:
     assert counts == {"written": 3, "dropped": 1, "repeated": 0}
 
 
+async def test_how_stale_each_watch_is_shows_for_every_kind_that_readiness_waits_for() -> None:
+    server = make_server()
+    app = make_app(server)
+    await server.clock.advance(7)
+    stale = {cache.kind.plural: sample(app, "berth_watch_staleness_seconds", resource=cache.kind.plural)
+             for cache in app.every_cache()}  # fmt: skip
+    assert stale.keys() >= {"trainingjobs", "pods", "inferenceservices"}
+    assert set(stale.values()) == {7.0}
+
+
 @pytest.mark.parametrize("leading", [True, False])
 async def test_idle_nodes_are_counted_by_the_leader_alone(leading: bool) -> None:
     server = make_server(nodes=4)
