@@ -32,7 +32,7 @@ from berth.training.job import Sight
 from berth.training.lifecycle import NAME_SECONDS, advance
 from berth.training.queue import Waiting
 from berth.training.request import lifecycle_job, without_nodes
-from berth.training.state import ACTIVE, FINISHED, Delete, JobState, Reason, Refused, Step, Worker
+from berth.training.state import ACTIVE, FINISHED, Delete, JobState, Phase, Reason, Refused, Step, Worker
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -138,7 +138,8 @@ class TrainingJobs:
         reason, message = view.problem or ("SpecInvalid", "the spec cannot be read")
         state = view.state.with_condition("Accepted", False, reason, message, now=self._wall())
         if state is not view.state:
-            await self._writer.write(view, replace(state, message=message))
+            phase = state.phase or Phase.QUEUED
+            await self._writer.write(view, replace(state, phase=phase, message=message))
             self._recorder.warning(about(TRAINING_JOBS, view.object.metadata), "Rejected", message)
 
     async def _rejection(self, view: JobView, workers: Sequence[Worker]) -> tuple[str, str, str] | None:

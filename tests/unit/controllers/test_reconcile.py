@@ -294,6 +294,7 @@ async def test_a_template_of_odd_form_is_refused_once_and_takes_back_what_waited
     (accepted,) = [entry for entry in server.status()["conditions"] if entry["type"] == "Accepted"]
     assert (accepted["status"], accepted["reason"]) == ("False", "SpecInvalid")
     assert "spec.template.metadata: 'abc' must be an object" in accepted["message"]
+    assert server.status()["phase"] == "Queued"
     await expect_nothing_written(operator)
 
 
