@@ -45,6 +45,8 @@ PLACEMENT_MANAGER: Final = "berth-placement"
 """Manager of ``status.placement`` alone: a status apply that leaves it out must not delete it."""
 SCALE_MANAGER: Final = "berth-scale"
 """Manager of a Deployment's ``spec.replicas`` alone: an apply of the template that leaves it out must not reset it."""
+CACHE_MANAGER: Final = "berth-cache"
+"""Manager of the labels :data:`LABEL_MODEL_CACHE` of nodes, and of nothing else there."""
 
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "berth"
@@ -63,10 +65,13 @@ LABEL_APPLIED_HASH: Final = f"{GROUP}/applied-hash"
 """On every child of a service: the digest of all that was applied, so that what has not changed is not written."""
 LABEL_MODEL_CACHE: Final = f"{GROUP}/model-cache-"
 """On nodes that hold a model's weights, followed by the digest of its URI."""
+LABEL_PREFETCH_FOR: Final = f"{GROUP}/prefetch-for"
+"""On pods that fetch weights ahead of a replica: the service. None of the labels of replicas is on them."""
 ROLE_WORKER: Final = "worker"
 
 PRIORITY_CLASS_TRAINING: Final = "berth-training"
 PRIORITY_CLASS_INFERENCE: Final = "berth-inference"
+PRIORITY_CLASS_PREFETCH: Final = "berth-prefetch"
 
 MAX_NAME_LENGTH: Final = 40
 """Of a TrainingJob or InferenceService: leaves room in a 63-character label for ``-<attempt>-<rank>``."""

@@ -60,6 +60,8 @@ class Engine:
     the model is loaded, ``alive`` the one that answers while the process is well. ``preset`` is how demand is read from
     its pods, empty where nothing is known. ``tokens_per_step`` holds with one of ``speculative_flags``. ``schemes`` are
     those of the URIs that it fetches models from by itself, each with the groups of ``args`` that this takes.
+    ``fetch``: by scheme the command in its image, in groups like ``args``, that brings the weights to where a replica's
+    start finds them, and ends; schemes whose weights do not stay on the node have none.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Engine:
     speculative_flags: tuple[str, ...] = ()
     tokens_per_step: float = 1.0
     schemes: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    fetch: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     notes: str = ""
 
     def arguments(self, values: Mapping[str, str]) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ def _by_name(section: Located, read: Callable[[str, Located], E]) -> Mapping[str
 def _engine(name: str, value: Located) -> Engine:
     fields = value.fields(
         ("images", "command", "args", "port", "metrics", "ready", "alive", "phases", *PROVENANCE),
-        ("preset", "continuousBatching", "speculative", "schemes", "notes"),
+        ("preset", "continuousBatching", "speculative", "schemes", "fetch", "notes"),
     )
     source, as_of = read_source(fields)
     metrics = fields["metrics"].fields(("port", "path"))
@@ -90,13 +90,15 @@ def _engine(name: str, value: Located) -> Engine:
         continuous_batching=fields["continuousBatching"].flag() if "continuousBatching" in fields else False,
         speculative_flags=speculative["flags"].texts() if speculative else (),
         tokens_per_step=_number(speculative["tokensPerStep"], 1.0) if speculative else 1.0,
-        schemes=MappingProxyType(
-            {scheme: _groups(groups) for scheme, groups in fields["schemes"].entries().items()}
-            if "schemes" in fields
-            else {}
-        ),
+        schemes=_by_scheme(fields, "schemes"),
+        fetch=_by_scheme(fields, "fetch"),
         notes=_text(fields, "notes"),
     )
+
+
+def _by_scheme(fields: Mapping[str, Located], name: str) -> Mapping[str, tuple[tuple[str, ...], ...]]:
+    entries = fields[name].entries() if name in fields else {}
+    return MappingProxyType({scheme: _groups(groups) for scheme, groups in entries.items()})
 
 
 def _groups(value: Located) -> tuple[tuple[str, ...], ...]:

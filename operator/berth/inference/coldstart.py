@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any, Final
 
@@ -89,6 +89,23 @@ class ColdStarts:
             steps = 2 * ENOUGH
             weighted += [(prior.quantile((i + 0.5) / steps), missing / steps) for i in range(steps)]
         return _weighted_quantile(weighted, share)
+
+    def cached_quantile(self, key: Key, share: float, prior: Prior, cold: Prior) -> float:
+        """:meth:`quantile` of ``key`` where the node holds the weights; ``cold`` is the prior where it does not.
+
+        Weights at hand make no start slower, so it is at most what is learned of starts without them: few samples, or
+        the prior beside starts that were seen to be faster, would say otherwise.
+        """
+        held, bare = replace(key, cached=True), replace(key, cached=False)
+        return min(self.quantile(held, share, prior), self.quantile(bare, share, cold))
+
+    def looks_cold(self, key: Key, seconds: float, prior: Prior, cold: Prior) -> bool:
+        """Whether a start of ``seconds`` where the weights should have been on the node fetched them all the same.
+
+        It did when it took longer than nine of ten that find them and than half of those that do not.
+        """
+        warm = self.cached_quantile(key, 0.9, prior, cold)
+        return seconds > max(warm, self.quantile(replace(key, cached=False), 0.5, cold))
 
     def record(self) -> list[dict[str, Any]]:
         """For status: plain values, keys in order, samples in whole seconds."""

@@ -126,3 +126,26 @@ def test_the_catalogues_prior_counts_a_new_node_and_the_weights() -> None:
 
 def test_a_prior_of_nothing_is_zero() -> None:
     assert Prior(0.0, 0.0).quantile(0.9) == 0.0
+
+
+def test_weights_at_hand_never_make_a_start_slower() -> None:
+    starts = seen(KEY, *[30.0] * ENOUGH)
+    assert starts.quantile(replace(KEY, cached=True), 0.9, PRIOR) > 30.0, "the prior alone would say so"
+    assert starts.cached_quantile(KEY, 0.9, PRIOR, PRIOR) == 30.0
+
+
+@given(st.lists(seconds), st.lists(seconds), st.floats(0.05, 0.95))
+def test_a_cached_quantile_is_at_most_the_other(bare: list[float], held: list[float], share: float) -> None:
+    starts = seen(KEY, *bare)
+    for each in held:
+        starts.observe(replace(KEY, cached=True), each)
+    cached = starts.cached_quantile(KEY, share, Prior(40.0, 90.0), PRIOR)
+    assert cached <= starts.quantile(KEY, share, PRIOR)
+
+
+@pytest.mark.parametrize(("taken", "cold"), [(20.0, False), (90.0, False), (101.0, True), (300.0, True)])
+def test_a_start_as_slow_as_without_weights_had_none(taken: float, cold: bool) -> None:
+    starts = seen(KEY, *[100.0] * ENOUGH)
+    for _ in range(ENOUGH):
+        starts.observe(replace(KEY, cached=True), 20.0)
+    assert starts.looks_cold(KEY, taken, PRIOR, PRIOR) is cold

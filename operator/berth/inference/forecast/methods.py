@@ -50,6 +50,8 @@ def _methods() -> tuple[Method, ...]:
 
 METHODS: Final = _methods()
 PERSISTENCE: Final = 0
+TRENDS: Final = frozenset(number for number, method in enumerate(METHODS) if method.name == "Drift")
+"""Methods that say nothing of what lies far beyond the horizon at which they were tried."""
 
 
 def peaks(history: History, span: int) -> Floats:

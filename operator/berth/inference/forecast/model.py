@@ -11,10 +11,12 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
+import numpy as np
+
 from berth.inference.forecast import record
 from berth.inference.forecast.history import DAY_SECONDS, History
 from berth.inference.forecast.margins import Margins
-from berth.inference.forecast.methods import METHODS, PERSISTENCE
+from berth.inference.forecast.methods import METHODS, PERSISTENCE, TRENDS, peaks
 from berth.inference.forecast.promise import Level, Steering
 from berth.inference.forecast.race import MOST, Race
 from berth.inference.target import Target
@@ -99,6 +101,21 @@ class DemandModel:
             return Target(seen, seen, 1 - promise, METHODS[PERSISTENCE].name)
         self._aim(self._span(horizon_seconds))
         return self._answer(self._steered(min(max(promise, _STRICTEST), _LOOSEST)), promise)
+
+    def peak(self, seconds: float) -> float | None:
+        """The most that may come within ``seconds``, without a margin; None before anything was measured.
+
+        By the method that leads at the service's own horizon, a trend no further than that, and by what there was at
+        that time yesterday: it is for what is cheap to have in vain. Nothing is learned from it.
+        """
+        if not self.history.count or self.race is None or self.margins is None:
+            return None
+        leading = next(iter(self.steering.values()), None)
+        method = self.race.best(round(leading.price) if leading is not None else 0)[0]
+        steps = max(1, math.ceil(seconds / self.step_seconds))
+        foreseen = peaks(self.history, self.span if method in TRENDS else steps)[method]
+        yesterday = self.history.expect(self.history.last + 1 + np.arange(steps))[0]
+        return max(float(foreseen), float(np.nan_to_num(yesterday).max()))
 
     @property
     def span(self) -> int:

@@ -234,3 +234,28 @@ def test_a_stricter_promise_never_asks_for_less(seed: int, kind: str) -> None:
     now = len(series) * MINUTE
     fresh = [model.target(now, COLD, promise).work or 0.0 for promise in (0.2, 0.02, 0.001)]
     assert fresh == sorted(fresh)
+
+
+def test_a_repeating_day_tells_of_its_peak_long_before_and_changes_nothing() -> None:
+    model = DemandModel()
+    series = days(3)
+    feed(model, series)
+    before = model.pack()
+    night, noon = model.peak(10 * MINUTE), model.peak(12 * 60 * MINUTE)
+    assert night is not None
+    assert noon is not None
+    assert noon >= 0.9 * series.max() > night
+    assert model.pack() == before
+
+
+def test_a_peak_is_unknown_before_anything_was_measured() -> None:
+    assert DemandModel().peak(600.0) is None
+
+
+def test_a_trend_is_followed_no_further_than_the_own_horizon() -> None:
+    model = DemandModel()
+    series = np.linspace(5.0, 25.0, 400)
+    feed(model, series)
+    peak = model.peak(60 * MINUTE)
+    assert peak is not None
+    assert peak < series[-1] + 20 * (series[-1] - series[-2])
