@@ -8,8 +8,11 @@ controller takes those and not the busiest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any, Final
 
 from berth.api.names import FIELD_MANAGER, LABEL_APPLIED_HASH, SCALE_MANAGER
@@ -30,6 +33,8 @@ from berth.render.service.plan import DeploymentPlan, Json
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 FIRST_TO_GO: Final = "-1000"
+AGAIN_SECONDS: Final = 600.0
+"""After so long a child that is not watched is read again: somebody may have deleted it."""
 
 
 class NameTaken(Exception):
@@ -42,8 +47,17 @@ class NameTaken(Exception):
 class ServiceChildren:
     """Carries out plans of services."""
 
-    def __init__(self, client: ApiClient, observer: ServiceObserver, fleet: Fleet) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        observer: ServiceObserver,
+        fleet: Fleet,
+        *,
+        again: float = AGAIN_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._client, self._observer, self._fleet = client, observer, fleet
+        self._again, self._clock = again, clock
 
     async def carry_out(
         self, view: ServiceView, plan: Plan, variants: Mapping[str, Variant], rooms: Mapping[str, int], *, exposed: bool
@@ -52,6 +66,7 @@ class ServiceChildren:
 
         ``rooms``: more replicas that would fit, by variant. Raises: NameTaken, ClusterError.
         """
+        await self._give_up_lost(view)
         shared = service_plan(view, self._fleet.catalogue)
         await self._ensure(view, SERVICES, service(shared))
         await self._ensure(view, DISRUPTION_BUDGETS, disruption_budget(shared))
@@ -139,6 +154,12 @@ class ServiceChildren:
                 )
                 self._observer.caches.deployments.put(answer)
 
+    async def _give_up_lost(self, view: ServiceView) -> None:
+        """Delete pods whose node is gone, so that others are made in their place now and not after a minute."""
+        for pod in self._observer.lost(view):
+            with contextlib.suppress(NotFound):
+                await self._client.delete(PODS, pod.metadata.name, view.key[0], uid=pod.metadata.uid)
+
     async def _mark(self, view: ServiceView, pods: tuple[str, ...]) -> None:
         """Tell the Deployment controller which pods to take first; one that is gone meanwhile needs no mark."""
         patch = {"metadata": {"annotations": {DELETION_COST: FIRST_TO_GO}}}
@@ -151,15 +172,15 @@ class ServiceChildren:
 
     async def _ensure(self, view: ServiceView, kind: Kind[Any], body: Json) -> None:
         """Apply a child unless it is known to be just that already."""
-        digest = body["metadata"]["labels"][LABEL_APPLIED_HASH]
-        if view.applied.get(kind.kind) == digest:
+        digest, now = body["metadata"]["labels"][LABEL_APPLIED_HASH], self._clock()
+        if view.applied.get(kind.kind) == digest and now - view.checked.get(kind.kind, -inf) < self._again:
             return
         found = await self._client.find(kind, body["metadata"]["name"], view.key[0])
         if found is not None and not _owned(found.metadata, view.uid):
             raise NameTaken(f"{kind.kind} {found.metadata.name}")
         if found is None or found.metadata.labels.get(LABEL_APPLIED_HASH) != digest:
             await self._client.apply(kind, body["metadata"]["name"], body, view.key[0], manager=FIELD_MANAGER)
-        view.applied[kind.kind] = digest
+        view.applied[kind.kind], view.checked[kind.kind] = digest, now
 
     async def _withdraw(self, view: ServiceView) -> None:
         """Take back a route that may no longer be there."""

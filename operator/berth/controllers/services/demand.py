@@ -8,7 +8,7 @@ from typing import Final
 
 from berth.api.inferenceservice_parts import Signal
 from berth.catalogue.records import Catalogue
-from berth.controllers.services.forecaster import Forecaster
+from berth.controllers.services.forecaster import AUTO, Forecaster
 from berth.controllers.services.supply import Choice
 from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.fleet.fleet import Fleet
@@ -127,6 +127,12 @@ def slo_met(view: ServiceView, telling: Telling) -> bool | None:
         if text is not None and name in telling.seconds
     ]
     return all(measured) if measured else None
+
+
+def method_of(view: ServiceView) -> str:
+    """The method of forecast that the user asks for."""
+    scaling = view.spec.scaling if view.spec is not None else None
+    return scaling.forecast.method if scaling is not None and scaling.forecast is not None else AUTO
 
 
 def signals_of(view: ServiceView, catalogue: Catalogue) -> tuple[Signal, ...]:

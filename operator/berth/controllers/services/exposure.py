@@ -26,8 +26,10 @@ AGAIN_SECONDS: Final = 60.0
 class Exposure:
     """Answers with the condition Exposed; None for a service that is not public."""
 
-    def __init__(self, client: ApiClient, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._client, self._clock = client, clock
+    def __init__(
+        self, client: ApiClient, *, again: float = AGAIN_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client, self._again, self._clock = client, again, clock
         self._known: dict[tuple[str, int], tuple[float, Verdict]] = {}
 
     async def verdict(self, view: ServiceView) -> Verdict | None:
@@ -37,7 +39,7 @@ class Exposure:
             return None
         key = (view.uid, view.object.metadata.generation)
         known = self._known.get(key)
-        if known is not None and self._clock() - known[0] < AGAIN_SECONDS:
+        if known is not None and self._clock() - known[0] < self._again:
             return known[1]
         verdict = await self._judge(view, expose)
         self._known = {k: v for k, v in self._known.items() if k[0] != view.uid} | {key: (self._clock(), verdict)}

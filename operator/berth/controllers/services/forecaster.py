@@ -17,6 +17,8 @@ from berth.inference.records import Variant
 from berth.inference.service import Rules
 from berth.inference.target import Target
 
+AUTO: Final = "Auto"
+PERSISTENCE: Final = "Persistence"
 _LOG: Final = logging.getLogger(__name__)
 
 SAME_UNIT: Final = 0.1
@@ -28,6 +30,7 @@ class Forecaster:
 
     def __init__(self, step_seconds: float, record: str = "") -> None:
         self.unit, self.model = 0.0, DemandModel(step_seconds=step_seconds)
+        self.last: float | None = None  # work as it was known last
         if record:
             self._restore(record, step_seconds)
 
@@ -45,6 +48,7 @@ class Forecaster:
 
     def observe(self, at: float, work: float | None) -> None:
         """``work`` at ``at``, None where it is not known; nothing is kept before the first :meth:`fit`."""
+        self.last = self.last if work is None else work
         if self.unit:
             self.model.observe(at, None if work is None else work / self.unit)
 
@@ -53,8 +57,10 @@ class Forecaster:
         if self.unit:
             self.model.replay((at, None if work is None else work / self.unit) for at, work in works)
 
-    def target(self, now: float, horizon_seconds: float, promise: float) -> Target:
-        """What must be ready, in work."""
+    def target(self, now: float, horizon_seconds: float, promise: float, method: str = AUTO) -> Target:
+        """What must be ready, in work. ``method`` Persistence: what was known last, and nothing is foreseen."""
+        if method == PERSISTENCE:
+            return Target(self.last, self.last or 0.0, method=PERSISTENCE)
         target = self.model.target(now, horizon_seconds, promise)
         if target.work is None:
             return target

@@ -23,7 +23,7 @@ from berth.controllers.services.demand import DemandBook
 from berth.controllers.services.exposure import Exposure
 from berth.controllers.services.notices import Notices
 from berth.controllers.services.observe import ServiceCaches, ServiceObserver
-from berth.controllers.services.planner import PERIOD_SECONDS, ServicePlanner
+from berth.controllers.services.planner import LOOK_PERIODS, PERIOD_SECONDS, ServicePlanner
 from berth.controllers.services.plans import pod_facts
 from berth.controllers.services.reconcile import Services
 from berth.controllers.services.reserve import Reservations
@@ -41,6 +41,8 @@ _LOG: Final = logging.getLogger(__name__)
 WORKERS: Final = 8
 GATHER_SECONDS: Final = 0.1
 """Changes of one service within this time are looked at together."""
+CHILDREN_PERIODS: Final = 40
+"""Control periods after which children that are not watched are read again."""
 LOOKS_PER_STEP: Final = 4
 """Control periods in a step of the forecaster: demand of a single moment is noise."""
 MOVING_PER_SECOND: Final = 1.0
@@ -90,7 +92,10 @@ class ServiceLoop:
             again=self._look_again,
             wall=wall,
         )
-        children, exposure = ServiceChildren(client, self.observer, fleet), Exposure(client)
+        children, exposure = (
+            ServiceChildren(client, self.observer, fleet, again=CHILDREN_PERIODS * period),
+            Exposure(client, again=LOOK_PERIODS * period),
+        )
         self.services = Services(
             client, self.observer, self.planner, market, rooms, demand,
             children, exposure, writer, recorder,

@@ -54,11 +54,14 @@ class ServiceObserver:
         self.views: dict[str, ServiceView] = {}
         self._nodes, self._leaving, self._wake, self._gone = nodes, leaving, wake, gone
         self._absorbing = False
+        self._deleted_nodes: set[str] = set()
+        self._on: Index[wire.Pod] = pods.index(lambda pod: pod.spec.node_name or None if service_key(pod) else None)
         self._pods: Index[wire.Pod] = pods.index(service_key)
         self._deployments: Index[wire.Deployment] = caches.deployments.index(_owner_key)
         caches.services.subscribe(self._on_service)
         caches.deployments.subscribe(self._on_deployment)
         pods.subscribe(self._on_pod)
+        nodes.subscribe(self._on_node)
 
     def view(self, key: ServiceKey) -> ServiceView | None:
         """The service of that name."""
@@ -90,7 +93,7 @@ class ServiceObserver:
         return {name: deployment.spec.replicas for name, deployment in self.deployments(view).items()}
 
     def bound(self, view: ServiceView) -> dict[str, int]:
-        """Pods that have a node, by variant; terminating ones count, for they hold their room."""
+        """Pods that have a node and are to stay, by variant."""
         counts: dict[str, int] = {}
         for pod in self.pods(view):
             if pod.spec.node_name and not pod.metadata.deleting:
@@ -98,10 +101,25 @@ class ServiceObserver:
                 counts[name] = counts.get(name, 0) + 1
         return counts
 
+    def held(self, view: ServiceView) -> dict[str, int]:
+        """Pods on a node that exists, by variant; the place of one that ends is the next one's."""
+        counts: dict[str, int] = {}
+        for pod in self.pods(view):
+            if pod.spec.node_name and self._nodes.get(pod.spec.node_name) is not None:
+                name = pod.metadata.labels.get(LABEL_VARIANT, "")
+                counts[name] = counts.get(name, 0) + 1
+        return counts
+
+    def lost(self, view: ServiceView) -> list[wire.Pod]:
+        """Pods on nodes that have been deleted: nobody will ever say that they have ended."""
+        return [
+            pod for pod in self.pods(view) if pod.spec.node_name in self._deleted_nodes and not pod.metadata.deleting
+        ]
+
     def state(self, view: ServiceView) -> object:
         """A value that differs when anything differs that a plan goes by, but for demand and free room."""
         pods = tuple(sorted((pod.metadata.uid, pod.metadata.version) for pod in self.pods(view)))
-        return (view.object.metadata.generation, tuple(sorted(self.wanted(view).items())), pods)
+        return (view.object.metadata.generation, tuple(sorted(self.wanted(view).items())), pods, view.nodes_changed)
 
     def crashing(self, view: ServiceView, most: int) -> frozenset[str]:
         """Variants whose servers ended ``most`` times or more while none of their pods is or was ready."""
@@ -184,9 +202,35 @@ class ServiceObserver:
     def _on_pod(self, old: wire.Pod | None, new: wire.Pod | None) -> None:
         pod = new or old
         assert pod is not None
+        if new is None and not self._on.get(pod.spec.node_name):
+            self._deleted_nodes.discard(pod.spec.node_name)
         key = service_key(pod)
         if key is not None and (old is None or new is None or _matters(old, new)):
             self._wake(key)
+
+    def _on_node(self, old: wire.Node | None, new: wire.Node | None) -> None:
+        """Notices are short: whoever runs on a node that shows something else looks at it at once."""
+        node = new or old
+        assert node is not None
+        name = node.metadata.name
+        if new is None and self._on.get(name):
+            self._deleted_nodes.add(name)  # until its last pod is gone
+        elif new is not None:
+            self._deleted_nodes.discard(name)
+        if old is not None and new is not None and _shown(old) == _shown(new):
+            return
+        keys = {service_key(pod) for pod in self._on.get(name).values()}
+        for key in keys:
+            view = self.view(key) if key is not None else None
+            if view is not None:
+                view.nodes_changed += 1
+                self._wake(view.key)
+
+
+def _shown(node: wire.Node) -> object:
+    """What a node says of itself, but for heartbeats."""
+    taints = frozenset((taint.key, taint.value, taint.effect) for taint in node.spec.taints)
+    return (node.metadata.uid, taints, frozenset((entry.type, entry.status) for entry in node.status.conditions))
 
 
 def _owner_key(deployment: wire.Deployment) -> ServiceKey | None:

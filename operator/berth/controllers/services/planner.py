@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from berth.controllers.services.demand import DemandBook, slo_met
+from berth.controllers.services.demand import DemandBook, method_of, slo_met
 from berth.controllers.services.facts import CRASHES, start_seconds
 from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.reserve import Reservations
@@ -134,9 +134,13 @@ class ServicePlanner:
         known = self._demand.of(view)
         wanted = self._observer.wanted(view)
         horizon, cold = self._horizon(view, choice, wanted)
-        target = known.target = known.model.target(now, horizon, view.rules.promise)
+        target = known.target = known.model.target(now, horizon, view.rules.promise, method_of(view))
         replicas = self._observer.replicas(view, known.telling.in_flight)
-        offers = self._market.offers(view, choice, wanted, lambda name: self._reservations.refused(view, name, now))
+        held, promised = self._observer.held(view), self._reservations.promised(view)
+        standing = {name: held.get(name, 0) + promised.get(name, 0) for name in wanted}
+        offers = self._market.offers(
+            view, choice, wanted, lambda name: self._reservations.refused(view, name, now), standing
+        )
         risks = self._spot.risks(choice, now)
         view.spot_available = self._spot.verdict(offers, risks) if view.rules.spot.allowed else None
         sight = Sight(

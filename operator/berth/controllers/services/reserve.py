@@ -42,6 +42,14 @@ class Reservations:
         self._rooms.settled(view.uid)
         view.reserved = set()
 
+    def promised(self, view: ServiceView) -> dict[str, int]:
+        """Replicas that are not bound and have room held for them, by variant."""
+        counts: dict[str, int] = {}
+        for key in view.reserved:
+            name = key.split("/")[1]
+            counts[name] = counts.get(name, 0) + 1
+        return counts
+
     def refused(self, view: ServiceView, variant: str, now: float) -> bool:
         """Whether the scheduler did not bind this variant's last replicas in time."""
         until = self._refused.get((view.uid, variant))

@@ -67,10 +67,19 @@ class Market:
         self._choices.pop(uid, None)
 
     def offers(
-        self, view: ServiceView, choice: Choice, wanted: Mapping[str, int], full: Callable[[str], bool]
+        self,
+        view: ServiceView,
+        choice: Choice,
+        wanted: Mapping[str, int],
+        full: Callable[[str], bool],
+        standing: Mapping[str, int] | None = None,
     ) -> tuple[Offer, ...]:
-        """How many of each candidate can exist now. ``full``: variants of which no more are to be asked for."""
-        return tuple(self._offer(view, choice, candidate, wanted, full) for candidate in choice.found.found)
+        """How many of each candidate can exist now.
+
+        ``full``: variants of which no more are to be asked for. ``standing``: replicas of a variant that have a node,
+        or the promise of one; what is ``wanted`` beyond them has no place. None: all that are wanted have one.
+        """
+        return tuple(self._offer(view, choice, candidate, wanted, full, standing) for candidate in choice.found.found)
 
     def cold_start(self, view: ServiceView, choice: Choice, variant: Variant, share: float, *, cached: bool) -> float:
         """Seconds within which ``share`` of the starts of a replica are done: as the user says, else as learned."""
@@ -105,6 +114,7 @@ class Market:
         candidate: Candidate,
         wanted: Mapping[str, int],
         full: Callable[[str], bool],
+        standing: Mapping[str, int] | None,
     ) -> Offer:
         variant = candidate.variant
         needs, tolerations = self._pod_facts(view, variant)
@@ -113,12 +123,19 @@ class Market:
         cold = self.cold_start(view, choice, variant, COLD_QUANTILE, cached=False)
         if full(variant.name):  # those that found no node are no supply, so that others are asked for in their place
             return candidate.offer(min(have, view.bound.get(variant.name, have)), cold_start_seconds=cold)
+        if standing is not None and not self._grows(variant):
+            have = min(have, standing.get(variant.name, 0))
         return candidate.offer(
             have + self._rooms.free(variant, needs, tolerations),
             growth=self._rooms.growth(variant, needs),
             cold_start_seconds=cold,
             growth_seconds=self.node_seconds,
         )
+
+    def _grows(self, variant: Variant) -> bool:
+        """Whether replicas without a node may wait for one to join."""
+        pool = self._fleet.pools.get(variant.pool)
+        return pool is not None and pool.spec.growth is not None
 
     def _refresh(self) -> None:
         """Read pools that consist of other nodes than before; the version moves only if that says something else."""

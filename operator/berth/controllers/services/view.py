@@ -36,6 +36,7 @@ class ServiceView:
     plan: Plan | None = None
     spot_available: Verdict | None = None
     plan_state: Any = None  # what was there when the plan was made
+    nodes_changed: int = 0  # how often a node of its pods has shown something else
     looked: float = 0.0  # when it was last sent to its reconciler
     reserved: set[str] = field(default_factory=set)
     cpu: dict[str, int] = field(default_factory=dict)  # millicores of a replica by variant, frozen once chosen
@@ -46,6 +47,7 @@ class ServiceView:
     reference: str = ""  # the accelerator whose replica has the capacity 1.0
     forecast_record: str = ""
     applied: dict[str, str] = field(default_factory=dict)  # kind of child -> digest of what was applied
+    checked: dict[str, float] = field(default_factory=dict)  # kind of child -> when it was last read
     spec_exposed: bool = True  # a route may exist that was made before this process
     spec_replicas: int | None = None  # spec.replicas as last seen
     restored: bool = False

@@ -49,3 +49,10 @@ def test_nothing_is_remembered_before_the_size_is_known() -> None:
     forecaster = heard(Forecaster(60.0), 3.0)
     assert forecaster.target(90 * 60.0, 60.0, 0.005).work is None
     assert forecaster.record() == ""
+
+
+def test_with_persistence_nothing_is_foreseen() -> None:
+    forecaster = Forecaster(60.0)
+    forecaster.fit(SMALL, RULES)
+    heard(heard(forecaster, 9.0, 10), 0.3).observe(5401.0, None)
+    assert forecaster.target(90 * 60.0, 60.0, 0.005, "Persistence").work == 0.3

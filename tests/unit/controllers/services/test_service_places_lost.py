@@ -1,0 +1,108 @@
+"""Replicas whose place is gone are no supply, and those who run on a node that shows something else look at once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from berth.cluster import wire
+from berth.cluster.cache import Cache
+from berth.cluster.kinds import DEPLOYMENTS, INFERENCE_SERVICES, NODES, PODS
+from berth.controllers.services.observe import ServiceCaches, ServiceObserver
+from berth.controllers.services.plans import pod_facts
+from berth.controllers.services.supply import Market
+from berth.controllers.services.view import ServiceKey
+from berth.fleet.fleet import Fleet
+from berth.inference.room import Rooms
+from tests.builders.fleet import make_claim, make_fleet, make_node, make_pool
+from tests.unit.controllers.harness import Server
+from tests.unit.controllers.services.views import make_view, make_wire_node
+
+KEY = ("serving", "chat")
+TAINT = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}
+
+
+class Watched:
+    """An observer with one service and one of its pods, on node ``n``."""
+
+    def __init__(self) -> None:
+        server: Any = Server()
+        self.woken: list[ServiceKey] = []
+        self.pods, self.nodes = Cache(server, PODS), Cache(server, NODES)
+        caches = ServiceCaches(Cache(server, INFERENCE_SERVICES), Cache(server, DEPLOYMENTS))
+        self.observer = ServiceObserver(
+            caches, self.pods, self.nodes,
+            leaving=lambda pod, node: None, wake=self.woken.append, gone=lambda view: None,
+        )  # fmt: skip
+        caches.services.observe(make_view().object)
+        found = self.observer.view(KEY)
+        assert found is not None
+        self.view = found
+        self.nodes.observe(make_wire_node())
+        self.pods.observe(pod("p"))
+        self.woken.clear()
+
+
+def pod(name: str, node: str = "n") -> wire.Pod:
+    labels = {"berth.dev/service-name": "chat", "berth.dev/variant": "v"}
+    owner = {"kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
+    meta = {"name": name, "namespace": "serving", "uid": f"uid-of-{name}", "labels": labels, "ownerReferences": [owner]}
+    found: wire.Pod = PODS.decode(json.dumps({"metadata": meta, "spec": {"nodeName": node}}).encode())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("shown", "looks"),
+    [
+        ({"taints": [TAINT]}, True),
+        ({"conditions": [{"type": "Ready", "status": "False"}]}, True),
+        ({}, False),
+        ({"name": "another", "taints": [TAINT]}, False),
+    ],
+    ids=["a taint", "a condition", "a heartbeat", "another node"],
+)
+def test_a_notice_on_a_node_is_looked_at_by_whoever_runs_there(shown: dict[str, Any], looks: bool) -> None:
+    watched = Watched()
+    before = watched.observer.state(watched.view)
+    watched.nodes.observe(make_wire_node(**shown))
+    assert (KEY in watched.woken) is looks
+    assert (watched.observer.state(watched.view) != before) is looks
+
+
+def test_pods_of_a_deleted_node_are_lost_until_it_is_there_again() -> None:
+    watched = Watched()
+    assert watched.observer.lost(watched.view) == []
+    assert watched.observer.held(watched.view) == {"v": 1}
+    watched.nodes.remove(make_wire_node())
+    assert [entry.metadata.name for entry in watched.observer.lost(watched.view)] == ["p"]
+    assert watched.observer.held(watched.view) == {}
+    watched.nodes.observe(make_wire_node())
+    assert watched.observer.lost(watched.view) == []
+
+
+def test_a_pod_whose_node_is_not_heard_of_yet_is_not_lost() -> None:
+    watched = Watched()
+    watched.pods.observe(pod("early", "new"))
+    assert watched.observer.lost(watched.view) == []
+
+
+def l4s() -> Fleet:
+    pools = [make_pool("l4", accelerator="L4", roles=("Inference",))]
+    return make_fleet([make_node("l4-0", pool="l4", devices=4)], pools=pools)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "standing", "taken", "room"),
+    [(3, 3, 3, 4), (3, 1, 1, 4), (3, 1, 4, 1), (3, 5, 4, 3), (0, 0, 0, 4)],
+    ids=["all have a node", "room for the rest", "none for the rest", "others end", "none yet"],
+)
+def test_what_has_neither_a_node_nor_room_is_no_supply(wanted: int, standing: int, taken: int, room: int) -> None:
+    fleet, view = l4s(), make_view(accelerators={"types": ["L4"], "perReplica": 1})
+    shop = Market(fleet, Rooms(fleet), pod_facts(fleet))
+    choice = shop.choice(view)
+    (name,) = choice.variants
+    fleet.claim([make_claim(f"c{i}", "l4-0", 1, role="Inference") for i in range(taken)])
+    (offer,) = shop.offers(view, choice, {name: wanted}, lambda _: False, {name: standing})
+    assert offer.room == room
