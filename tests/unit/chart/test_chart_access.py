@@ -94,3 +94,16 @@ def test_creating_cannot_be_narrowed_to_one_object() -> None:
 )
 def test_a_call_can_be_checked_against_the_table(verb: str, group: str, resource: str, allowed: bool) -> None:
     assert permissions.allows(verb, group, resource) is allowed
+
+
+def test_policies_of_gateways_are_read_and_no_more() -> None:
+    role = of_kind(render(), "ClusterRole")["berth-policies"]
+    assert {verb for _, _, verb, _ in granted(role)} == {"get"}
+    assert ("gateway.envoyproxy.io", "securitypolicies", "get", "") in granted(role)
+    binding = of_kind(render(), "ClusterRoleBinding")["berth-policies"]
+    assert [subject["name"] for subject in binding["subjects"]] == ["berth"]
+
+
+@pytest.mark.parametrize("setting", ["expose.policies=null", "rbac.create=false"])
+def test_no_policies_no_role(setting: str) -> None:
+    assert "berth-policies" not in of_kind(render(setting), "ClusterRole")
