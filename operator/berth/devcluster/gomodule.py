@@ -20,6 +20,8 @@ GO_WHEEL: Final = "1.27.3"
 
 ETCD_MODULE: Final = "go.etcd.io/etcd/server/v3"
 KWOK_MODULE: Final = "sigs.k8s.io/kwok"
+GATEWAY_API: Final = "1.5.0"
+GATEWAY_API_MODULE: Final = "sigs.k8s.io/gateway-api"
 KUBERNETES_MODULE: Final = "k8s.io/kubernetes"
 PROMETHEUS_MODULE: Final = "github.com/prometheus/prometheus"
 PROMETHEUS_TAGS: Final = "netgo,remove_all_sd"
