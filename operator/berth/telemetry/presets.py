@@ -21,7 +21,8 @@ POD_LABELS = ("namespace", "pod")
 class Preset:
     """One way to count demand. ``load``: figures to be summed, each as its names, the current one first.
 
-    ``matchers`` are label patterns by label, with ``{namespace}``, ``{name}`` and a trailing ``*``; empty: by pod.
+    ``waiting`` is the one of them that has not begun. ``matchers`` are label patterns by label, with ``{namespace}``,
+    ``{name}`` and a trailing ``*``; empty: by pod.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Preset:
     load: tuple[tuple[str, ...], ...]
     matchers: tuple[Mapping[str, str], ...] = ()
     seconds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    waiting: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
 
     @property
@@ -58,6 +60,7 @@ def _preset(name: str, entry: Mapping[str, Any]) -> Preset:
         load=tuple(tuple(aliases) for aliases in entry["load"]),
         matchers=() if by == "pod" else tuple(by),
         seconds={key: tuple(aliases) for key, aliases in (entry.get("seconds") or {}).items()},
+        waiting=tuple(entry.get("waiting") or ()),
         tokens=tuple(entry.get("tokens") or ()),
     )
 

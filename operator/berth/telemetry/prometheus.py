@@ -145,6 +145,7 @@ class PrometheusSource:
         for service in services:
             readings: dict[str, Reading] = {}
             in_flight: dict[str, float] = {}
+            waiting: dict[str, float] = {}
             for signal in service.signals:
                 if signal.source != "Prometheus":
                     continue
@@ -157,7 +158,9 @@ class PrometheusSource:
                     reported[place] = before | answer.pods.get(service.key, frozenset())
                     readings[signal.name] = answer.reading(service.key, presets()[signal.preset], self._wall(), before)
                     in_flight |= answer.by_pod.get(service.key, {})
-            told[service.key] = Telling(readings, in_flight, self._times.get(service.key, {}), tokens.get(service.key))
+                    waiting |= answer.waiting.get(service.key, {})
+            times = self._times.get(service.key, {})
+            told[service.key] = Telling(readings, in_flight, waiting, times, tokens.get(service.key))
         self._reported = reported
         return told
 
@@ -201,7 +204,8 @@ class PrometheusSource:
                     else:
                         owner = pods.get((series.labels.get("namespace", ""), series.labels.get("pod", "")))
                     if owner is not None:
-                        loads.add(owner, series.labels.get("pod", "") if not preset.matchers else "", value)
+                        pod = series.labels.get("pod", "") if not preset.matchers else ""
+                        loads.add(owner, pod, value, waits=aliases == preset.waiting)
         return loads
 
     async def _measure_times(
@@ -271,17 +275,20 @@ class _Loads:
     def __init__(self) -> None:
         self.totals: dict[ServiceName, float] = {}
         self.by_pod: dict[ServiceName, dict[str, float]] = {}
+        self.waiting: dict[ServiceName, dict[str, float]] = {}
         self.pods: dict[ServiceName, set[str]] = {}
         self.problem = ""
 
-    def add(self, owner: ServiceName, pod: str, value: float) -> None:
-        """One series of ``owner``; a value that is no number makes the sum none."""
+    def add(self, owner: ServiceName, pod: str, value: float, *, waits: bool = False) -> None:
+        """One series of ``owner``, which ``waits`` in the engine; a value that is no number makes the sum none."""
         self.totals[owner] = self.totals.get(owner, 0.0) + value
         if pod:
             self.pods.setdefault(owner, set()).add(pod)
         if pod and math.isfinite(value):
             mine = self.by_pod.setdefault(owner, {})
             mine[pod] = mine.get(pod, 0.0) + value
+            if waits:
+                self.waiting.setdefault(owner, {})[pod] = value
 
     def reading(self, owner: ServiceName, preset: Preset, now: float, before: frozenset[str]) -> Reading:
         """What is known of one service; ``before``: its live pods that were heard of earlier, most of whom must be."""

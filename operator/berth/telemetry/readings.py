@@ -54,12 +54,14 @@ class ServiceQuery:
 class Telling:
     """Everything read of one service in one round.
 
-    ``readings`` by signal. ``in_flight`` by pod name, for the choice of victims. ``seconds`` are measured times at a
-    percentile by ``ttft``, ``itl`` and ``latency``; ``tokens_per_second`` is what it generates. Absent: not measured.
+    ``readings`` by signal. ``in_flight`` by pod name, for the choice of victims; ``waiting`` is what of it waits in the
+    engine. ``seconds`` are measured times at a percentile by ``ttft``, ``itl`` and ``latency``; ``tokens_per_second``
+    is what it generates. Absent: not measured.
     """
 
     readings: Mapping[str, Reading]
     in_flight: Mapping[str, float] = field(default_factory=dict)
+    waiting: Mapping[str, float] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     tokens_per_second: float | None = None
 

@@ -189,6 +189,7 @@ class PodSource:
         now = self._wall()
         readings: dict[str, Reading] = {}
         in_flight: dict[str, float] = {}
+        waiting: dict[str, float] = {}
         tokens: float | None = None
         rates: dict[PodName, Mapping[str, float]] = {}
         for signal in service.signals:
@@ -215,9 +216,10 @@ class PodSource:
             readings[signal.name] = summed.reading(pods, now)
             if preset.kind == "gauge":
                 in_flight |= summed.by_pod
+                waiting |= _waiting(preset, {pod: answers[service.namespace, pod] for pod in summed.by_pod})
             made = [value for each in rates.values() if (value := _first(preset.tokens, each)) is not None]
             tokens = math.fsum(made) if made else tokens
-        return Telling(readings, in_flight, tokens_per_second=tokens)
+        return Telling(readings, in_flight, waiting, tokens_per_second=tokens)
 
     def _rates(self, pod: PodName, answer: Mapping[str, float], names: Iterable[str], now: float) -> dict[str, float]:
         """Of every counter that the pod showed before too."""
@@ -278,6 +280,12 @@ def _load(preset: Preset, values: Mapping[str, float], shown: Mapping[str, float
             raise Silent(f"{aliases[0]} is {value}")
         total += value
     return total
+
+
+def _waiting(preset: Preset, answers: Mapping[str, Mapping[str, float] | Silent]) -> dict[str, float]:
+    """Requests by pod that have not begun; empty where the engine does not tell."""
+    shown = {pod: _first(preset.waiting, answer) for pod, answer in answers.items() if not isinstance(answer, Silent)}
+    return {pod: value for pod, value in shown.items() if value is not None}
 
 
 def _first(aliases: Sequence[str], values: Mapping[str, float]) -> float | None:

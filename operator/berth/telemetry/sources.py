@@ -56,6 +56,7 @@ def _joined(one: Telling, other: Telling) -> Telling:
         other,
         readings={**one.readings, **other.readings},
         in_flight={**one.in_flight, **other.in_flight},
+        waiting={**one.waiting, **other.waiting},
         seconds={**one.seconds, **other.seconds},
         tokens_per_second=max(tokens, default=None),
     )

@@ -108,7 +108,8 @@ async def test_pods_that_are_no_longer_reported_are_not_idle(
 
 async def test_the_load_of_each_pod_is_told() -> None:
     answers = {RUNNING: [series(3), series(4, pod="chat-2")], WAITING: [series(2)]}
-    assert (await poll(by_metric(answers))).in_flight == {"chat-1": 5.0, "chat-2": 4.0}
+    found = await poll(by_metric(answers))
+    assert (found.in_flight, found.waiting) == ({"chat-1": 5.0, "chat-2": 4.0}, {"chat-1": 2.0})
 
 
 def refusing(status: int, body: Any) -> Callable[[Heard], Any]:

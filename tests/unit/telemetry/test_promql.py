@@ -106,14 +106,14 @@ class Fixed:
 
 
 async def test_each_signal_is_answered_by_the_source_that_it_names() -> None:
-    prometheus = Fixed(Telling({"a": Reading("Value", 1.0)}, {"p": 1.0}, {"ttft": 0.2}, 5.0))
+    prometheus = Fixed(Telling({"a": Reading("Value", 1.0)}, {"p": 1.0}, {"p": 0.5}, {"ttft": 0.2}, 5.0))
     pods = Fixed(Telling({"b": Reading("Value", 2.0)}, {"q": 2.0}))
     sources = Sources({"Prometheus": prometheus, "Pods": pods})  # type: ignore[dict-item]
     signals = (SignalQuery("a", "Prometheus", "vLLM"), SignalQuery("b", "Pods", "vLLM"))
     service = ServiceQuery("serving", "chat", signals)
     told = (await sources.poll([service], {}))[service.key]
     assert {name: reading.load for name, reading in told.readings.items()} == {"a": 1.0, "b": 2.0}
-    assert told.in_flight == {"p": 1.0, "q": 2.0}
+    assert (told.in_flight, told.waiting) == ({"p": 1.0, "q": 2.0}, {"p": 0.5})
     assert (told.seconds, told.tokens_per_second) == ({"ttft": 0.2}, 5.0)
     alone = ServiceQuery("serving", "alone", signals[:1])
     await sources.poll([alone], {})

@@ -76,7 +76,7 @@ async def test_gauges_are_summed_over_figures_and_pods() -> None:
     async with asking(pods) as (source, _, wall):
         found = await told(source, pods)
     assert found.readings["engine"] == Reading("Value", 9.0, wall.at)
-    assert found.in_flight == {"a": 5.0, "b": 4.0}
+    assert (found.in_flight, found.waiting) == ({"a": 5.0, "b": 4.0}, {"a": 2.0, "b": 0.0})
 
 
 async def test_a_measured_nothing_is_idle() -> None:
