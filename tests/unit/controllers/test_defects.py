@@ -103,7 +103,7 @@ async def test_a_service_of_which_nothing_can_be_known_stops_no_other(
 
     monkeypatch.setattr(planner._market, "choice", choosing)
     for _ in range(3):
-        assert planner.decide_all() == 1
+        assert await planner.decide_all() == 1
     plans = {view.key[1]: view.plan for view in app.services.observer.views.values()}
     assert plans["chat"] is not None
     assert plans["bad"] is None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,6 +23,8 @@ from berth.telemetry.readings import DemandSource, Reading, ServiceQuery, Signal
 from berth.values import parse_duration
 
 HISTORY_SECONDS: Final = 14 * 86_400.0
+READING_SECONDS: Final = 3.0
+"""Of a round that begins to read what was before: with many services that takes minutes, and no decision waits."""
 STEP_SECONDS: Final = 60.0
 """Of the forecaster, where nothing else is said."""
 
@@ -49,8 +52,15 @@ class Known:
 class DemandBook:
     """Demand by service uid. ``poll`` asks; everything else answers from what was last heard."""
 
-    def __init__(self, source: DemandSource, fleet: Fleet, *, step_seconds: float = STEP_SECONDS) -> None:
-        self._source, self._fleet, self._step = source, fleet, step_seconds
+    def __init__(
+        self,
+        source: DemandSource,
+        fleet: Fleet,
+        *,
+        step_seconds: float = STEP_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source, self._fleet, self._step, self._clock = source, fleet, step_seconds, clock
         self._known: dict[str, Known] = {}
 
     def of(self, view: ServiceView) -> Known:
@@ -67,16 +77,21 @@ class DemandBook:
     async def poll(
         self, views: Sequence[tuple[ServiceView, Choice]], pods: Mapping[ServiceKey, Sequence[str]], now: float
     ) -> None:
-        """Ask about every service in ``views`` once, and let the forecasters hear the answers."""
+        """Ask about every service in ``views`` once, and let the forecasters hear the answers.
+
+        What was before is read for as many, the first of ``views`` first, as a part of the round gives time for.
+        """
         signals = {view.uid: signals_of(view, self._fleet.catalogue) for view, _ in views}
         queries = {
             view.uid: _query(view, signals[view.uid], pods.get(view.key, ())) for view, _ in views if signals[view.uid]
         }
         percentiles = {view.key: _percentile(view) for view, _ in views}
+        until = self._clock() + READING_SECONDS
         for view, choice in views:
             known = self.of(view)
-            begins = known.model.fit(choice.variants, view.rules)
-            if view.uid in queries and (begins or not known.read_history):
+            if known.model.fit(choice.variants, view.rules):
+                known.read_history = False
+            if view.uid in queries and not known.read_history and self._clock() < until:
                 await self._read_history(view, _facts(signals[view.uid], choice), queries[view.uid], now)
         told = await self._source.poll(list(queries.values()), percentiles)
         for view, choice in views:
@@ -97,7 +112,7 @@ class DemandBook:
     async def _read_history(
         self, view: ServiceView, facts: Sequence[SignalFacts], query: ServiceQuery, now: float
     ) -> None:
-        """Once per process: what the source remembers from before."""
+        """What the source remembers from before, once per process and unit."""
         known = self.of(view)
         known.read_history = True
         assert view.spec is not None

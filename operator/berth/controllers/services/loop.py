@@ -133,7 +133,7 @@ class ServiceLoop:
             except Exception:  # a source that misbehaves must not stop the floors from being kept
                 _LOG.exception("demand was not asked for")
             try:
-                self.planner.decide_all()
+                await self.planner.decide_all()
             except Exception:  # single services are guarded; whoever leads must go on
                 _LOG.exception("a round of decisions failed")
             rest = self.planner.period - (time.monotonic() - began)

@@ -6,6 +6,7 @@ Services whose PriorityClass is higher decide first. A plan is only a decision; 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -31,6 +32,8 @@ PERIOD_SECONDS: Final = 15.0
 LOOK_PERIODS: Final = 4
 """After so many a service of which nothing changes is looked at, so that figures in its status follow."""
 STARTUP_QUANTILE: Final = 0.99
+BUSY_SECONDS: Final = 0.02
+"""The longest that a round of decisions keeps the thread for itself."""
 
 
 class ServicePlanner:
@@ -81,14 +84,18 @@ class ServicePlanner:
         }
         await self._demand.poll(services, pods, self._wall())
 
-    def decide_all(self, keep: Callable[[ServiceView], bool] = lambda view: True) -> int:
-        """Decide for every service that ``keep`` holds for; how many there were."""
+    async def decide_all(self) -> int:
+        """Decide for every service; how many there were. Others get the thread now and then: gangs wait for none."""
         count = 0
         self._spot.look(self._wall())
+        began = time.perf_counter()
         for view, choice in self.usable():
-            if keep(view):
+            if view.uid in self._observer.views:
                 self._guarded(view, choice)
                 count += 1
+            if time.perf_counter() - began > BUSY_SECONDS:
+                await asyncio.sleep(0)
+                began = time.perf_counter()
         return count
 
     def decide(self, view: ServiceView) -> Plan | None:
