@@ -63,6 +63,8 @@ _LOG: Final = logging.getLogger("berth")
 @click.option("--custom-queries/--no-custom-queries", default=False, show_default=True, help="Run users' own PromQL.")
 @click.option("--service-period", type=float, default=PERIOD_SECONDS, show_default=True,
               help="Seconds between two decisions about a service.")  # fmt: skip
+@click.option("--prefetch", type=click.IntRange(0), default=0, show_default=True,
+              help="Nodes that get weights ahead of replicas at once; 0: none, and no node is labelled.")  # fmt: skip
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--log-level", default="INFO", show_default=True)
 def main(**options: object) -> None:
@@ -93,7 +95,11 @@ async def operate(options: dict[str, object]) -> None:
     prometheus = _prometheus(options)
     period = float(str(options["service_period"]))
     pods = PodSource(lambda namespace, pod: _endpoint(app, namespace, pod))
-    app = App(client, catalogue, identity, metrics, settings, _sources(prometheus, pods), service_period=period)
+    prefetches = int(str(options["prefetch"]))
+    app = App(
+        client, catalogue, identity, metrics, settings, _sources(prometheus, pods),
+        service_period=period, prefetches=prefetches,
+    )  # fmt: skip
     election = Election(client, identity.lease, identity.namespace, identity.name, end=lambda: os._exit(1))
     transport.fence = election.fence
     _LOG.info("berth %s, %s gangs, %d accelerators known", __version__, "native" if native else "pinned",
@@ -138,7 +144,7 @@ def _endpoint(app: App, namespace: str, pod: str) -> Endpoint | None:
 
 
 async def _run(app: App, election: Election, stop: asyncio.Event) -> None:
-    registry = shell.build_registry(lambda: app.client.transport.connection, app.wake)
+    registry = shell.build_registry(lambda: app.client.transport.connection, app.wake, app.known)
     kopf_stop = asyncio.Event()
     _stop_on_signals(stop)
     tasks = {

@@ -38,6 +38,7 @@ class ServiceCondition:
     SLO_MET: Final = "SloMet"
     SPOT_AVAILABLE: Final = "SpotAvailable"
     EXPOSED: Final = "Exposed"
+    PREFETCHED: Final = "Prefetched"
 
 
 def set_condition(

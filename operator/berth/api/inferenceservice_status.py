@@ -162,7 +162,8 @@ class InferenceServiceStatus(Model):
     message: Message | None = None
     """Why it is so, and what would change it."""
     conditions: Conditions = ()
-    """Accepted, Ready, Placed, MetricsAvailable, ForecastTrusted, CapacityAvailable, SloMet, SpotAvailable, Exposed."""
+    """Accepted, Ready, Placed, MetricsAvailable, ForecastTrusted, CapacityAvailable, SloMet, SpotAvailable, Exposed,
+    Prefetched."""
     replicas: Tally | None = None
     """There are, over all variants."""
     ready_replicas: Tally | None = None

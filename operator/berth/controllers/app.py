@@ -91,6 +91,7 @@ class App:
         settings: Settings,
         source: DemandSource = NO_SOURCE,
         service_period: float = PERIOD_SECONDS,
+        prefetches: int = 0,
     ) -> None:
         self.client, self.metrics, self.identity = client, metrics, identity
         self.heartbeat = Heartbeat()
@@ -121,7 +122,7 @@ class App:
         self.pools = Pools(client, self.observer, self.writer.budget)
         self.services = ServiceLoop(
             client, self.fleet, self.caches.pods, self.caches.nodes, self.recorder, metrics, source,
-            priority=self._priority, period=service_period,
+            priority=self._priority, period=service_period, prefetches=prefetches,
         )  # fmt: skip
         self.leading = False
         self.gauges = Gauges(
@@ -129,16 +130,23 @@ class App:
             leading=lambda: self.leading, caches=self.every_cache(),
         )  # fmt: skip
 
-    def wake(self, plural: str, key: JobKey, version: int) -> None:
-        """kopf saw a change; our own caches see it too, and whoever is first wakes the job."""
+    def wake(self, plural: str, key: JobKey) -> None:
+        """kopf saw a change; our own caches see it too, and whoever is first wakes the object."""
         if plural == TRAINING_JOBS.plural:
-            known = self.caches.jobs.get(key[1], key[0])
-            if known is None or known.metadata.version < version:
-                self._wake(key)
+            self._wake(key)
         elif plural == INFERENCE_SERVICES.plural:
-            service = self.services.caches.services.get(key[1], key[0])
-            if service is None or service.metadata.version < version:
-                self.services.wake(key)
+            self.services.wake(key)
+
+    def known(self, plural: str, key: JobKey, version: int) -> bool:
+        """Whether our own caches have that version, or a later one, already; of pools we watch for ourselves."""
+        found: Object | None
+        if plural == TRAINING_JOBS.plural:
+            found = self.caches.jobs.get(key[1], key[0])
+        elif plural == INFERENCE_SERVICES.plural:
+            found = self.services.caches.services.get(key[1], key[0])
+        else:
+            return True
+        return found is not None and found.metadata.version >= version
 
     def _priority(self, name: str) -> int:
         found = self.caches.priority_classes.get(name)

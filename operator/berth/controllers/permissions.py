@@ -32,7 +32,8 @@ class Permission:
     """Verbs on one resource (``pods`` or ``trainingjobs/status``) and the reason for them.
 
     ``scope`` is ``cluster`` or ``own``: only the operator's namespace. ``named`` narrows the verbs to the
-    one object that carries the name of the operator's Lease.
+    one object that carries the name of the operator's Lease. ``value``: a switch of the chart without which it is not
+    granted, empty: it always is.
 
     Raises:
         ConfigProblem: a verb is unknown or a wildcard, there is none, no reason is given, or ``named`` comes with
@@ -45,6 +46,7 @@ class Permission:
     why: str
     scope: Scope = "cluster"
     named: bool = False
+    value: str = ""
 
     def __post_init__(self) -> None:
         broad = sorted(set(self.verbs) - _NAMED_VERBS) if self.named else []
@@ -59,6 +61,7 @@ PERMISSIONS: Final[tuple[Permission, ...]] = (
     Permission("", "pods", (*_READ, "create", "delete"), "gangs: free capacity, workers, their release"),
     Permission("", "pods", ("patch",), "services: which replica a decrease takes first"),
     Permission("", "nodes", _FOLLOW, "the fleet: devices, labels, taints, readiness"),
+    Permission("", "nodes", ("patch",), "the label of nodes that hold a model's weights", value="prefetch.enabled"),
     Permission("", "namespaces", _FOLLOW, "nothing is created in a namespace that is terminating"),
     Permission("", "services", ("get", "create"), "rendezvous: one headless Service per gang"),
     Permission("", "services", ("patch",), "the address of an InferenceService"),
@@ -145,6 +148,8 @@ def _rule(permission: Permission) -> str:
     ]
     if permission.named:
         lines.append('    resourceNames: ["{{ include "berth.leaseName" . }}"]')
+    if permission.value:
+        lines = [f"  {{{{- if .Values.{permission.value} }}}}", *lines, "  {{- end }}"]
     return "\n".join(lines) + "\n"
 
 

@@ -25,18 +25,26 @@ def granted(role: Manifest) -> set[Grant]:
     }
 
 
-def declared(scope: str) -> set[Grant]:
+def declared(scope: str, *switches: str) -> set[Grant]:
     return {
         (each.group, each.resource, verb, "berth" if each.named else "")
         for each in PERMISSIONS
         for verb in each.verbs
-        if each.scope == scope
+        if each.scope == scope and each.value in ("", *switches)
     }
 
 
 @pytest.mark.parametrize(("kind", "scope"), [("ClusterRole", "cluster"), ("Role", "own")])
-def test_a_role_grants_what_the_table_declares(kind: str, scope: str) -> None:
-    assert granted(of_kind(render(), kind)["berth"]) == declared(scope)
+@pytest.mark.parametrize("switches", [(), ("prefetch.enabled",)], ids=["default", "prefetch"])
+def test_a_role_grants_what_the_table_declares(kind: str, scope: str, switches: tuple[str, ...]) -> None:
+    settings = [f"{switch}=true" for switch in switches]
+    assert granted(of_kind(render(*settings), kind)["berth"]) == declared(scope, *switches)
+
+
+def test_nodes_are_written_only_where_that_is_switched_on() -> None:
+    patch = ("", "nodes", "patch", "")
+    assert patch not in granted(of_kind(render(), "ClusterRole")["berth"])
+    assert patch in granted(of_kind(render("prefetch.enabled=true"), "ClusterRole")["berth"])
 
 
 @pytest.mark.parametrize("kind", ["ClusterRole", "Role"])

@@ -201,6 +201,20 @@ def test_the_priority_classes_of_gangs_and_services_never_preempt() -> None:
     assert classes["berth-inference"]["value"] > classes["berth-training"]["value"] > 0
 
 
+def test_fetching_weights_gives_way_to_every_other_pod() -> None:
+    known = of_kind(render("prefetch.enabled=true"), "PriorityClass")["berth-prefetch"]
+    assert known["value"] < 0
+    assert known["preemptionPolicy"] == "Never"
+
+
+def test_weights_are_fetched_ahead_only_where_that_is_switched_on() -> None:
+    def flags(*settings: str) -> list[str]:
+        return [argument for argument in container(*settings)["args"] if argument.startswith("--prefetch")]
+
+    assert flags() == []
+    assert flags("prefetch.enabled=true", "prefetch.concurrent=5") == ["--prefetch=5"]
+
+
 def test_the_network_is_closed_inwards_and_outwards_on_request() -> None:
     default = only(render(), "NetworkPolicy")["spec"]
     assert default["policyTypes"] == ["Ingress"]

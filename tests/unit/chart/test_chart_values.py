@@ -72,6 +72,7 @@ def test_every_object_of_the_schema_refuses_unknown_names() -> None:
         ("serviceAccount.create=false", "/serviceAccount/name"),
         ("priorityClasses.training.value=2000000000", "maximum"),
         ("priorityClasses.training.preemptionPolicy=Always", "'preemptionPolicy' not allowed"),
+        ("prefetch.concurrent=0", "minimum: got 0, want 1"),
         ("podDisruptionBudget.maxUnavailable=0", "/podDisruptionBudget/maxUnavailable"),
         ("networkPolicy.egress.apiServerPorts[0]=https", "got string, want integer"),
         ("metrics.port=70000", "maximum: got 70,000, want 65,535"),

@@ -46,6 +46,20 @@ def replica(pod: wire.Pod, node: wire.Node | None, leaving: Leaving, in_flight: 
     )
 
 
+def is_ready(pod: wire.Pod) -> bool:
+    """Whether it serves."""
+    stated = wire.condition(pod.status.conditions, "Ready")
+    return stated is not None and stated.status == "True"
+
+
+def load_seconds(pod: wire.Pod) -> float | None:
+    """From its binding to the first readiness: what of a start depends on the node. None as :func:`start_seconds`."""
+    whole, bound = start_seconds(pod), wire.condition(pod.status.conditions, "PodScheduled")
+    if whole is None or bound is None or bound.last_transition_time is None:
+        return None
+    return whole - (bound.last_transition_time.timestamp() - pod.metadata.created)
+
+
 def start_seconds(pod: wire.Pod) -> float | None:
     """From creation to the first readiness; None before it, or where a restart has blurred it."""
     ready = wire.condition(pod.status.conditions, "Ready")

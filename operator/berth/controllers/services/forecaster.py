@@ -66,6 +66,11 @@ class Forecaster:
             return target
         return replace(target, work=target.work * self.unit, point=target.point * self.unit)
 
+    def peak(self, seconds: float, method: str = AUTO) -> float | None:
+        """The most work that may come within ``seconds``; None where nothing is foreseen or nothing was measured."""
+        peak = None if method == PERSISTENCE else self.model.peak(seconds)
+        return None if peak is None else peak * self.unit
+
     def record(self) -> str:
         """For status: the unit and the compact record."""
         return f"{self.unit:.6g}:{base64.b64encode(self.model.pack()).decode()}" if self.unit else ""

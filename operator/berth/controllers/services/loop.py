@@ -25,14 +25,17 @@ from berth.controllers.services.notices import Notices
 from berth.controllers.services.observe import ServiceCaches, ServiceObserver
 from berth.controllers.services.planner import LOOK_PERIODS, PERIOD_SECONDS, ServicePlanner
 from berth.controllers.services.plans import pod_facts
+from berth.controllers.services.prefetch import Prefetcher
 from berth.controllers.services.reconcile import Services
 from berth.controllers.services.reserve import Reservations
 from berth.controllers.services.spotting import SpotWatch
 from berth.controllers.services.supply import Market
 from berth.controllers.services.view import ServiceKey, ServiceView
+from berth.controllers.services.warmth import Warmth
 from berth.controllers.services.writer import ServiceWriter
 from berth.fleet.fleet import Fleet
 from berth.inference.room import Rooms
+from berth.inference.service import Verdict
 from berth.telemetry.metrics import Metrics
 from berth.telemetry.readings import DemandSource
 
@@ -50,7 +53,10 @@ MOVING_BURST: Final = 5
 
 
 class ServiceLoop:
-    """Everything about InferenceServices. ``source`` is where demand is asked for."""
+    """Everything about InferenceServices. ``source`` is where demand is asked for.
+
+    ``prefetches``: so many nodes get weights ahead of replicas at once; 0: none does, and no node is labelled.
+    """
 
     def __init__(
         self,
@@ -64,6 +70,7 @@ class ServiceLoop:
         *,
         priority: Callable[[str], int],
         period: float = PERIOD_SECONDS,
+        prefetches: int = 0,
         wall: Callable[[], float] = time.time,
     ) -> None:
         clock = client.transport.clock
@@ -79,12 +86,17 @@ class ServiceLoop:
             self.caches, pods, nodes, leaving=Notices(fleet, wall=wall), wake=self.wake, gone=self._gone
         )
         market, demand = Market(fleet, rooms, facts), DemandBook(source, fleet, step_seconds=LOOKS_PER_STEP * period)
+        warmth = Warmth(pods, nodes)
         self.planner = ServicePlanner(
             self.observer, market, demand, Reservations(fleet, rooms), facts,
-            SpotWatch(fleet, nodes, rooms), metrics,
+            SpotWatch(fleet, nodes, rooms), warmth, metrics,
             priority=lambda view: _priority(view, priority), carry_out=self._carry_out,
             period=period, wall=wall,
         )  # fmt: skip
+        self.prefetcher = Prefetcher(
+            client, fleet, rooms, facts, self.observer, self.planner, demand, warmth, pods, nodes,
+            most=prefetches, changed=self.wake, wall=wall,
+        ) if prefetches else None  # fmt: skip
         writer = ServiceWriter(
             client,
             self.observer,
@@ -99,7 +111,7 @@ class ServiceLoop:
         self.services = Services(
             client, self.observer, self.planner, market, rooms, demand,
             children, exposure, writer, recorder,
-            catalogue=lambda: fleet.catalogue, wall=wall,
+            catalogue=lambda: fleet.catalogue, prefetched=self._prefetched, wall=wall,
         )  # fmt: skip
 
     def every_cache(self) -> Iterator[Cache[Any]]:
@@ -113,7 +125,11 @@ class ServiceLoop:
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
         """What the leader runs."""
-        return [self._periods(), *(self._work() for _ in range(WORKERS))]
+        ahead = [self.prefetcher.run()] if self.prefetcher is not None else []
+        return [self._periods(), *ahead, *(self._work() for _ in range(WORKERS))]
+
+    def _prefetched(self, view: ServiceView) -> Verdict | None:
+        return self.prefetcher.verdict(view) if self.prefetcher is not None else None
 
     def _carry_out(self, key: ServiceKey) -> None:
         self.queue.add(key)

@@ -19,6 +19,7 @@ from berth.controllers.services.reserve import Reservations
 from berth.controllers.services.spotting import SpotWatch
 from berth.controllers.services.supply import COLD_QUANTILE, Choice, Market, PodFacts, start_key
 from berth.controllers.services.view import ServiceKey, ServiceView
+from berth.controllers.services.warmth import Warmth
 from berth.inference.coldstart import frozen_budget
 from berth.inference.plan import decide
 from berth.inference.retire import staying
@@ -47,6 +48,7 @@ class ServicePlanner:
         reservations: Reservations,
         pod_facts: PodFacts,
         spot: SpotWatch,
+        warmth: Warmth,
         metrics: Metrics,
         *,
         priority: Callable[[ServiceView], int],
@@ -57,7 +59,7 @@ class ServicePlanner:
         self.period = period
         self._observer, self._market, self._demand = observer, market, demand
         self._reservations, self._pod_facts, self._metrics = reservations, pod_facts, metrics
-        self._spot = spot
+        self._spot, self._warmth = spot, warmth
         self._priority, self._carry_out, self._wall = priority, carry_out, wall
         self._defects: dict[str, str] = {}  # uid -> what made its last decision fail
 
@@ -200,8 +202,10 @@ class ServicePlanner:
             seconds = start_seconds(pod)
             if uid not in view.seen_starts and variant is not None and seconds is not None:
                 view.seen_starts.add(uid)
-                if view.startup_seconds or pod.metadata.created > view.object.metadata.created:
-                    view.starts.observe(start_key(view, variant, cached=False), seconds)
+                cached = self._warmth.cached(self._market, view, choice, variant, pod)
+                known = view.startup_seconds or pod.metadata.created > view.object.metadata.created
+                if known and cached is not None:
+                    view.starts.observe(start_key(view, variant, cached=cached), seconds)
         if view.spec is not None and variants:
             first = next(iter(variants.values()))
             learned = self._market.cold_start(view, choice, first, STARTUP_QUANTILE, cached=False)

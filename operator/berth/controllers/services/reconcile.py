@@ -51,11 +51,13 @@ class Services:
         recorder: EventRecorder,
         *,
         catalogue: Callable[[], Catalogue],
+        prefetched: Callable[[ServiceView], Verdict | None] = lambda view: None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._client, self._observer, self._planner, self._market = client, observer, planner, market
         self._rooms, self._demand, self._children, self._exposure = rooms, demand, children, exposure
         self._writer, self._recorder, self._wall, self._catalogue = writer, recorder, wall, catalogue
+        self._prefetched = prefetched
         self._told: dict[str, set[str]] = {}  # uid -> states that were told and last
         self._spoken: dict[str, Plan] = {}  # uid -> the plan whose events were told
 
@@ -177,6 +179,9 @@ class Services:
             verdicts["SpotAvailable"] = view.spot_available
         if exposed is not None:
             verdicts["Exposed"] = exposed
+        prefetched = self._prefetched(view)
+        if prefetched is not None:
+            verdicts["Prefetched"] = prefetched
         return verdicts
 
     def _figures(self, view: ServiceView, plan: Plan, choice: Choice, known: Known) -> Figures:

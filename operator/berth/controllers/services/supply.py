@@ -87,7 +87,10 @@ class Market:
         stated = view.spec.cold_start.estimate if view.spec.cold_start is not None else None
         if stated and stated != "Auto":
             return parse_duration(stated)
-        return view.starts.quantile(start_key(view, variant, cached=cached), share, self.prior(choice, cached=cached))
+        key, cold = start_key(view, variant, cached=cached), self.prior(choice, cached=False)
+        if cached:
+            return view.starts.cached_quantile(key, share, self.prior(choice, cached=True), cold)
+        return view.starts.quantile(key, share, cold)
 
     @property
     def node_seconds(self) -> float:

@@ -1,0 +1,91 @@
+"""The labels by which nodes say whose weights they hold: few writes, only on change, and nothing else of the node.
+
+They are applied by a manager of their own, so that taking one back leaves alone what somebody else has put there. A
+node that is made anew comes without them, which is as it should be: its disk is new too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from berth.api.names import CACHE_MANAGER
+from berth.cluster import wire
+from berth.cluster.cache import Cache
+from berth.cluster.client import ApiClient
+from berth.cluster.errors import Conflict, NotFound
+from berth.cluster.kinds import NODES
+from berth.controllers.services.warmth import cache_labels
+
+HELD: Final = "true"
+MOST_WRITES: Final = 20
+"""In one round; the rest comes in the next ones. It is only ever reached by a fleet that has no labels yet."""
+
+
+def under_disk_pressure(node: wire.Node) -> bool:
+    """Whether its kubelet is short of disk, deletes images and refuses pods."""
+    stated = wire.condition(node.status.conditions, "DiskPressure")
+    return stated is not None and stated.status == "True"
+
+
+class CacheLabels:
+    """What a round finds out about nodes, and the writes that follow from it."""
+
+    def __init__(self, client: ApiClient, nodes: Cache[wire.Node]) -> None:
+        self._client, self._nodes = client, nodes
+        self._changes: dict[str, dict[str, bool]] = {}  # node -> label -> whether it holds
+        self._pressed: list[wire.Node] = []
+        self._disproved: set[str] = set()  # pods whose slow start has been taken in
+        self._seen: set[str] = set()
+
+    def begin(self) -> None:
+        """A new round."""
+        self._changes, self._seen = {}, set()
+        self._pressed = [node for node in self._nodes if under_disk_pressure(node)]
+
+    def ready(self, pod: wire.Pod, node: wire.Node, label: str, *, cold: bool) -> None:
+        """``pod`` has loaded its weights on ``node``. ``cold``: it did not find them there, although ``label`` said so.
+
+        Then the label goes until somebody else is ready there: what was lost once may be lost again.
+        """
+        uid = pod.metadata.uid
+        self._seen.add(uid)
+        if not cold:
+            self._changes.setdefault(node.metadata.name, {}).setdefault(label, True)
+        elif uid not in self._disproved:
+            self._disproved.add(uid)
+            self._changes.setdefault(node.metadata.name, {})[label] = False
+
+    def under_pressure(self, label: str, users: set[str]) -> None:
+        """The weights are an image, which a kubelet short of disk deletes where no pod is among its ``users``."""
+        for node in self._pressed:
+            if node.metadata.name not in users:
+                self._changes.setdefault(node.metadata.name, {})[label] = False
+
+    async def put(self, node: wire.Node, label: str) -> None:
+        """``node`` holds the weights. Raises: ClusterError."""
+        await self._apply(node, {label: True})
+
+    async def write(self) -> None:
+        """Write what differs. Raises: ClusterError."""
+        self._disproved &= self._seen
+        left = MOST_WRITES
+        for name, changes in self._changes.items():
+            node = self._nodes.get(name)
+            if node is not None and left and await self._apply(node, changes):
+                left -= 1
+
+    async def _apply(self, node: wire.Node, changes: dict[str, bool]) -> bool:
+        """Whether anything was written. The uid keeps an apply from making a node that is gone."""
+        before = cache_labels(node) or frozenset()
+        after = (before | {label for label, holds in changes.items() if holds}) - {
+            label for label, holds in changes.items() if not holds
+        }
+        if after == before:
+            return False
+        meta = {"name": node.metadata.name, "uid": node.metadata.uid, "labels": dict.fromkeys(sorted(after), HELD)}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
+        try:
+            self._nodes.put(await self._client.apply(NODES, node.metadata.name, body, manager=CACHE_MANAGER))
+        except (Conflict, NotFound):
+            return False  # it is gone, or another one by now
+        return True

@@ -1,0 +1,378 @@
+"""Weights are brought to nodes before the replicas that will want them, and nodes that hold weights say so.
+
+Level-triggered like everything: each round looks at the nodes, the replicas and the fetching pods there are. What is
+remembered on purpose lives in the cluster: a node's label says that it holds weights, a failed pod that is still there
+says that this node is not to be tried again yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from berth.api.names import LABEL_PREFETCH_FOR
+from berth.cluster import wire
+from berth.cluster.cache import Cache
+from berth.cluster.client import ApiClient
+from berth.cluster.errors import AlreadyExists, BadRequest, ClusterError, Forbidden, Invalid, NotLeading
+from berth.cluster.kinds import PODS
+from berth.controllers.facts import shorten
+from berth.controllers.services.cachelabels import CacheLabels, under_disk_pressure
+from berth.controllers.services.demand import DemandBook, method_of
+from berth.controllers.services.facts import is_ready
+from berth.controllers.services.observe import ServiceObserver
+from berth.controllers.services.planner import LOOK_PERIODS, ServicePlanner
+from berth.controllers.services.plans import deployment_plan
+from berth.controllers.services.supply import Choice, PodFacts
+from berth.controllers.services.view import ServiceKey, ServiceView
+from berth.controllers.services.warmth import Warmth
+from berth.fleet.fleet import Fleet
+from berth.inference.prefetch import (
+    CacheNode,
+    CachePlace,
+    coming,
+    has_disk,
+    in_turns,
+    larger,
+    stand_ins,
+    to_fetch,
+    verdict,
+)
+from berth.inference.records import Variant
+from berth.inference.room import Rooms
+from berth.inference.service import Mode, Verdict
+from berth.render.service.fetch import Keeping, fetch_pod, fetch_pod_name, keeping, unfetchable
+from berth.values import EPHEMERAL_STORAGE, parse_resource
+
+_LOG: Final = logging.getLogger(__name__)
+
+AHEAD_SECONDS: Final = 1800.0
+"""How far ahead of its own horizon a service's peak is looked for: fetching takes minutes, and few go at once."""
+RETRY_SECONDS: Final = 600.0
+"""How long a node where fetching failed is left alone, and its pod there for people to read."""
+BIND_SECONDS: Final = 300.0
+"""A fetching pod that the scheduler has not bound by then finds no room on its node."""
+GAP_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True)
+class _Book:
+    """A service whose weights nodes may keep, as one round sees it. ``fetches``: its fetching pods by name."""
+
+    view: ServiceView
+    choice: Choice
+    keeping: Keeping
+    places: tuple[CachePlace, ...] = ()
+    need: Mapping[str, int] = field(default_factory=dict)
+    fetches: dict[str, wire.Pod] = field(default_factory=dict)
+    problem: str = ""
+
+    @property
+    def weights(self) -> int:
+        """Bytes, 0 unknown."""
+        model = self.choice.request.model
+        return model.weights if model is not None else 0
+
+
+class Prefetcher:
+    """Runs on the leader. ``most`` fetches at once over all services; ``changed`` is told whose verdict is another."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        fleet: Fleet,
+        rooms: Rooms,
+        facts: PodFacts,
+        observer: ServiceObserver,
+        planner: ServicePlanner,
+        demand: DemandBook,
+        warmth: Warmth,
+        pods: Cache[wire.Pod],
+        nodes: Cache[wire.Node],
+        *,
+        most: int,
+        changed: Callable[[ServiceKey], object],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._client, self._fleet, self._rooms, self._facts = client, fleet, rooms, facts
+        self._observer, self._planner, self._demand, self._warmth = observer, planner, demand, warmth
+        self._nodes, self._most, self._changed, self._wall = nodes, most, changed, wall
+        self._labels = CacheLabels(client, nodes)
+        self._fetches = pods.index(_served)
+        self._verdicts: dict[str, Verdict] = {}
+        self._barred: dict[str, float] = {}  # name of a fetching pod -> until when it is not made again
+        self._refused: dict[str, tuple[float, str]] = {}  # service -> until when nothing is made for it, and why
+        self._kept: dict[str, tuple[tuple[int, int], Keeping | None]] = {}
+        self._ways: dict[tuple[str, str], tuple[tuple[int, int], str]] = {}
+        self._ended = asyncio.Event()
+        pods.subscribe(self._on_pod)
+
+    def verdict(self, view: ServiceView) -> Verdict | None:
+        """The condition Prefetched; None where no weights are to be kept."""
+        return self._verdicts.get(view.uid)
+
+    async def run(self) -> None:
+        """A round now and then, and one whenever a fetch has ended."""
+        while True:
+            try:
+                await self.round()
+            except NotLeading:
+                raise
+            except ClusterError as problem:
+                _LOG.warning("weights ahead of replicas: %s", problem)
+            except Exception:  # services are served without it
+                _LOG.exception("a round of fetching weights failed")
+            await asyncio.sleep(GAP_SECONDS)
+            self._ended.clear()
+            try:
+                await asyncio.wait_for(self._ended.wait(), max(LOOK_PERIODS * self._planner.period - GAP_SECONDS, 0.0))
+            except TimeoutError:
+                continue
+
+    async def round(self) -> None:
+        """Look once at everything. Raises: ClusterError."""
+        now = self._wall()
+        books = self._books()
+        busy = await self._settle(books, now)
+        self._labels.begin()
+        for book in books.values():
+            self._note_holders(book)
+        await self._labels.write()
+        held = self._bytes_by_label(books.values())
+        for book in books.values():
+            book.places = self._places(book, held, now)
+            book.need = self._need(book)
+        for book in books.values():
+            self._tell(book, now)
+        await self._fetch(list(books.values()), self._most - busy, now)
+
+    # -- what there is -------------------------------------------------------------------------------------------
+
+    def _books(self) -> dict[str, _Book]:
+        """By uid, the most important service first; those that nodes keep nothing for get their verdict at once."""
+        books: dict[str, _Book] = {}
+        told: dict[str, Verdict] = {}
+        for view, choice in self._planner.usable():
+            kept = self._keeping(view, choice)
+            if kept is not None and kept.label:
+                books[view.uid] = _Book(view, choice, kept)
+            elif kept is not None:
+                told[view.uid] = Verdict(False, "NotKept", shorten(kept.why))
+        self._verdicts = {uid: known for uid, known in self._verdicts.items() if uid in books or uid in told}
+        for uid, entry in told.items():
+            self._say(self._observer.views[uid], entry)
+        self._forget_gone()
+        return books
+
+    def _forget_gone(self) -> None:
+        live = self._observer.views
+        self._kept = {uid: known for uid, known in self._kept.items() if uid in live}
+        self._refused = {uid: known for uid, known in self._refused.items() if uid in live}
+        self._ways = {key: known for key, known in self._ways.items() if key[0] in live}
+
+    def _keeping(self, view: ServiceView, choice: Choice) -> Keeping | None:
+        state = (view.object.metadata.generation, id(self._fleet.catalogue))
+        known = self._kept.get(view.uid)
+        variant = next(iter(choice.variants.values()), None)
+        if known is not None and known[0] == state:
+            return known[1]
+        if variant is None:
+            return None
+        found = keeping(deployment_plan(view, variant, self._fleet))
+        self._kept[view.uid] = (state, found)
+        return found
+
+    def _unfetchable(self, book: _Book, variant: Variant) -> str:
+        view = book.view
+        state = (view.object.metadata.generation, id(self._fleet.catalogue))
+        known = self._ways.get((view.uid, variant.name))
+        if known is None or known[0] != state:
+            known = (state, unfetchable(deployment_plan(view, variant, self._fleet)))
+            self._ways[view.uid, variant.name] = known
+        return known[1]
+
+    def _note_holders(self, book: _Book) -> None:
+        """A replica that is ready has loaded its weights, so its node holds them; one that was slow had lost them."""
+        label = book.keeping.label
+        users: set[str] = set()
+        for pod in self._observer.pods(book.view):
+            users.add(pod.spec.node_name)
+            node = self._nodes.get(pod.spec.node_name)
+            if node is not None and is_ready(pod):
+                self._labels.ready(pod, node, label, cold=self._warmth.cold(pod))
+        if book.keeping.image:
+            self._labels.under_pressure(label, users)
+
+    def _bytes_by_label(self, books: Iterable[_Book]) -> dict[str, int]:
+        return {book.keeping.label: book.weights for book in books if book.keeping.image}
+
+    def _places(self, book: _Book, held: Mapping[str, int], now: float) -> tuple[CachePlace, ...]:
+        view, spot = book.view, book.view.rules.spot
+        planned = view.plan.counts if view.plan is not None else {}
+        places = []
+        for name, variant in book.choice.variants.items():
+            if (variant.spot and not spot.allowed) or (spot.only and not variant.spot) or name not in view.needs:
+                continue
+            most = max(1, view.rules.max_replicas)
+            tolerations = self._facts(view, variant)[1]
+            slots: dict[str, int] = {}
+            for node in self._rooms.nodes(variant, view.needs[name], most, tolerations):
+                slots[node] = slots.get(node, 0) + 1
+            nodes = tuple(self._cache_node(book, node, count, held, now) for node, count in slots.items())
+            places.append(CachePlace(variant, planned.get(name, 0), nodes))
+        return tuple(places)
+
+    def _cache_node(self, book: _Book, name: str, slots: int, held: Mapping[str, int], now: float) -> CacheNode:
+        node = self._nodes.get(name)
+        labels = node.metadata.labels if node is not None else {}
+        pod = fetch_pod_name(book.view.key[1], _uri(book.view), name)
+        known = book.fetches.get(pod)
+        full = node is None or under_disk_pressure(node)
+        if node is not None and book.keeping.image:
+            stored = sum(size for label, size in held.items() if label in labels)
+            full = full or not has_disk(_disk(node), stored, book.weights)
+        return CacheNode(
+            name,
+            slots,
+            holds=book.keeping.label in labels,
+            fetching=known is not None and not known.finished,
+            barred=full or known is not None or self._barred.get(pod, now) > now,
+        )
+
+    # -- what is coming --------------------------------------------------------------------------------------------
+
+    def _need(self, book: _Book) -> dict[str, int]:
+        view, plan = book.view, book.view.plan
+        if plan is None:
+            return {}
+        need = stand_ins(book.places)
+        if view.rules.mode is not Mode.AUTO:
+            return need
+        carried = sum(place.count * place.variant.capacity for place in book.places)
+        known = self._demand.of(view)
+        work = 0.0
+        if known.target is not None and known.target.work is not None:
+            peak = known.model.peak(AHEAD_SECONDS, method_of(view)) or 0.0
+            work = known.target.work + max(0.0, peak - known.target.point) - carried
+        least = 0 if plan.replicas else 1
+        most = max(0, view.rules.max_replicas - plan.replicas)
+        return larger(need, coming(book.places, work, least=least, most=most))
+
+    def _tell(self, book: _Book, now: float) -> None:
+        told = verdict(book.places, book.need, book.problem)
+        if not told.status:
+            until, why = self._refused.get(book.view.uid, (0.0, ""))
+            wanted = to_fetch(book.places, book.need)
+            unknown = [self._unfetchable(book, book.choice.variants[name]) for name, _ in wanted]
+            if unknown and all(unknown):
+                told = Verdict(False, "NoFetcher", shorten(unknown[0]))
+            elif until > now:
+                told = Verdict(False, "FetchRefused", why)
+        self._say(book.view, told)
+
+    def _say(self, view: ServiceView, told: Verdict) -> None:
+        before = self._verdicts.get(view.uid)
+        self._verdicts[view.uid] = told
+        if before is None or (before.status, before.reason) != (told.status, told.reason):
+            self._changed(view.key)
+
+    # -- fetching ----------------------------------------------------------------------------------------------------
+
+    async def _fetch(self, books: list[_Book], most: int, now: float) -> None:
+        wanted = [
+            [
+                (book, variant, node)
+                for variant, node in to_fetch(book.places, book.need)
+                if not self._unfetchable(book, book.choice.variants[variant])
+            ]
+            for book in books
+            if self._refused.get(book.view.uid, (0.0, ""))[0] <= now
+        ]
+        for book, name, node in in_turns(wanted, most):
+            plan = deployment_plan(book.view, book.choice.variants[name], self._fleet)
+            try:
+                await self._client.create(PODS, fetch_pod(plan, node), book.view.key[0])
+            except AlreadyExists:
+                continue
+            except (Forbidden, Invalid, BadRequest) as problem:
+                if isinstance(problem, Forbidden) and problem.not_permitted:
+                    raise
+                self._refused[book.view.uid] = (now + RETRY_SECONDS, shorten(problem.message))
+                self._say(book.view, Verdict(False, "FetchRefused", shorten(problem.message)))
+
+    async def _settle(self, books: Mapping[str, _Book], now: float) -> int:
+        """Take in how fetches ended, and clean up after them; how many are under way."""
+        busy = 0
+        self._barred = {name: until for name, until in self._barred.items() if until > now}
+        by_key = {book.view.key: book for book in books.values()}
+        for key in list(self._fetches.keys()):
+            for pod in list(self._fetches.get(key).values()):
+                book = by_key.get(key)  # type: ignore[call-overload]
+                if await self._over(pod, book, now):
+                    await self._client.delete(PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
+                    continue
+                busy += not pod.finished
+                if book is not None:
+                    book.fetches[pod.metadata.name] = pod
+                    book.problem = book.problem or _failure(pod)
+        return busy
+
+    async def _over(self, pod: wire.Pod, book: _Book | None, now: float) -> bool:
+        """Whether ``pod`` has served its purpose."""
+        if pod.metadata.deleting:
+            return False
+        if pod.status.phase == "Succeeded":
+            node = self._nodes.get(pod.spec.node_name)
+            if node is not None and book is not None:
+                await self._labels.put(node, book.keeping.label)
+            return True
+        if pod.status.phase == "Failed":
+            return book is None or now - _ended_at(pod) >= RETRY_SECONDS
+        if not pod.spec.node_name and now - pod.metadata.created >= BIND_SECONDS:
+            self._barred[pod.metadata.name] = now + RETRY_SECONDS
+            return True
+        return book is None
+
+    def _on_pod(self, old: wire.Pod | None, new: wire.Pod | None) -> None:
+        if new is not None and new.finished and (old is None or not old.finished) and _served(new) is not None:
+            self._ended.set()
+
+
+def _served(pod: wire.Pod) -> ServiceKey | None:
+    """(namespace, service) that ``pod`` fetches for; None for every other pod."""
+    name = pod.metadata.labels.get(LABEL_PREFETCH_FOR)
+    return (pod.metadata.namespace, name) if name else None
+
+
+def _uri(view: ServiceView) -> str:
+    return (view.spec.model.uri if view.spec is not None else None) or ""
+
+
+def _disk(node: wire.Node) -> int | None:
+    text = node.status.allocatable.get(EPHEMERAL_STORAGE)
+    return parse_resource(EPHEMERAL_STORAGE, text) if text is not None else None
+
+
+def _ended_at(pod: wire.Pod) -> float:
+    ends = [
+        status.state.terminated.finished_at.timestamp()
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+        if status.state.terminated is not None and status.state.terminated.finished_at is not None
+    ]
+    return max(ends, default=pod.metadata.created)
+
+
+def _failure(pod: wire.Pod) -> str:
+    if pod.status.phase != "Failed":
+        return ""
+    words = [pod.status.reason, pod.status.message]
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        ended = status.state.terminated
+        if ended is not None and ended.exit_code:
+            words += [f"{status.name} ended with {ended.exit_code}", ended.message.strip()[-200:]]
+    said = ": ".join(word for word in words if word)
+    return shorten(f"pod {pod.metadata.name} on {pod.spec.node_name or 'no node'} failed{': ' if said else ''}{said}")
