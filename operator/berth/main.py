@@ -144,7 +144,7 @@ def _endpoint(app: App, namespace: str, pod: str) -> Endpoint | None:
 
 
 async def _run(app: App, election: Election, stop: asyncio.Event) -> None:
-    registry = shell.build_registry(lambda: app.client.transport.connection, app.wake)
+    registry = shell.build_registry(lambda: app.client.transport.connection, app.wake, app.known)
     kopf_stop = asyncio.Event()
     _stop_on_signals(stop)
     tasks = {

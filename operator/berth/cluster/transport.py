@@ -20,6 +20,7 @@ from typing import Final, NoReturn
 
 import aiohttp
 
+from berth import __version__
 from berth.cluster.clock import SYSTEM_CLOCK, Clock
 from berth.cluster.errors import ApiError, TooManyRequests, Unavailable, Unreachable, api_error
 from berth.cluster.ratelimit import TokenBucket
@@ -29,6 +30,8 @@ JSON: Final = "application/json"
 QPS: Final = 300.0
 BURST: Final = 500
 IN_FLIGHT: Final = 64
+_HEADERS: Final = {"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": f"berth/{__version__}"}
+"""The agent's name is the field manager of what is created, and what an audit log shows."""
 _LONGEST_WAIT: Final = 60.0  # seconds; a longer Retry-After is the caller's business
 _LONGEST_BACKOFF: Final = 10.0
 _CONNECT_TIMEOUT: Final = 10.0
@@ -139,7 +142,7 @@ class Transport:
             self.connection.server + request.path,
             params=request.params,
             data=request.body,
-            headers={"Content-Type": request.content_type, "Accept": JSON, "Accept-Encoding": "identity"},
+            headers={**_HEADERS, "Content-Type": request.content_type},
             timeout=aiohttp.ClientTimeout(request.timeout, sock_connect=_CONNECT_TIMEOUT, sock_read=silence),
         )
 

@@ -25,6 +25,7 @@ from berth.cluster.kinds import (
 )
 from berth.cluster.lease import Election
 from berth.cluster.queue import QueueClosed, WorkQueue
+from berth.cluster.wire import Object
 from berth.controllers.gangs import Settings
 from berth.controllers.gauges import Gauges
 from berth.controllers.judge import Judge
@@ -130,16 +131,23 @@ class App:
             leading=lambda: self.leading, caches=self.every_cache(),
         )  # fmt: skip
 
-    def wake(self, plural: str, key: JobKey, version: int) -> None:
-        """kopf saw a change; our own caches see it too, and whoever is first wakes the job."""
+    def wake(self, plural: str, key: JobKey) -> None:
+        """kopf saw a change; our own caches see it too, and whoever is first wakes the object."""
         if plural == TRAINING_JOBS.plural:
-            known = self.caches.jobs.get(key[1], key[0])
-            if known is None or known.metadata.version < version:
-                self._wake(key)
+            self._wake(key)
         elif plural == INFERENCE_SERVICES.plural:
-            service = self.services.caches.services.get(key[1], key[0])
-            if service is None or service.metadata.version < version:
-                self.services.wake(key)
+            self.services.wake(key)
+
+    def known(self, plural: str, key: JobKey, version: int) -> bool:
+        """Whether our own caches have that version, or a later one, already; of pools we watch for ourselves."""
+        found: Object | None
+        if plural == TRAINING_JOBS.plural:
+            found = self.caches.jobs.get(key[1], key[0])
+        elif plural == INFERENCE_SERVICES.plural:
+            found = self.services.caches.services.get(key[1], key[0])
+        else:
+            return True
+        return found is not None and found.metadata.version >= version
 
     def _priority(self, name: str) -> int:
         found = self.caches.priority_classes.get(name)

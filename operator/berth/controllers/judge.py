@@ -18,6 +18,7 @@ import msgspec
 
 from berth.api.trainingjob import TrainingJobSpec
 from berth.catalogue.located import suggestion
+from berth.catalogue.records import Catalogue
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import ApiError, BadRequest, Forbidden, Invalid, NotFound
 from berth.cluster.kinds import PODS
@@ -25,6 +26,7 @@ from berth.cluster.queue import WorkQueue
 from berth.controllers.facts import pod_needs, shorten
 from berth.controllers.gangs import Settings, probe_plan
 from berth.controllers.observe import JobKey, JobView, Observer
+from berth.fleet.fleet import Fleet
 from berth.render.gang import GangPlan, Json, gang_probe, probe_pod
 from berth.training.request import as_admitted
 from berth.training.state import Reason
@@ -39,6 +41,16 @@ SHORT_SECONDS: Final = 600.0
 """For so long after a refusal by a quota, gangs of its namespace are asked for as a whole."""
 
 Rejection = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """That a job was accepted, which holds until then, for this spec and these pools."""
+
+    spec: TrainingJobSpec
+    catalogue: Catalogue
+    pools: tuple[str, ...]
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +78,12 @@ class Judge:
         self._settings, self._clock = settings, clock
         self._opinions: dict[tuple[str, int], _Opinion] = {}
         self._asking: dict[tuple[str, int], asyncio.Lock] = {}
+        self._accepted: dict[str, _Accepted] = {}  # by uid
         self._short: dict[str, float] = {}  # namespace -> until when its quotas are taken to be short
 
     def forget(self, uid: str) -> None:
         """Opinions are by template; they age by themselves, a few more are dropped here."""
+        self._accepted.pop(uid, None)
         if len(self._opinions) > 1000:
             now = self._clock()
             self._opinions = {key: opinion for key, opinion in self._opinions.items() if opinion.until > now}
@@ -95,13 +109,27 @@ class Judge:
         namespace = self._observer.caches.namespaces.get(view.key[0])
         if namespace is not None and namespace.terminating:
             return ("Accepted", "NamespaceTerminating", f"namespace {view.key[0]} is being deleted")
-        plan = probe_plan(view, self._observer.fleet, self._settings)
+        short, fleet = self._is_short(view), self._observer.fleet
+        if not short and self._still_accepted(view, fleet):
+            return None
+        plan = probe_plan(view, fleet, self._settings)
         opinion = await self._ask(view, plan, probe_pod)
         if opinion.rejection is None and view.request is not None:
             view.admit(as_admitted(view.asked or view.request, opinion.needs, plan.cpu_millicores))
-        if opinion.rejection is None and plan.workers > 1 and self._is_short(view):
+            self._accepted[view.uid] = _Accepted(spec, fleet.catalogue, tuple(fleet.pools), opinion.until)
+        if opinion.rejection is None and plan.workers > 1 and short:
             opinion = await self._ask(view, plan, gang_probe)
         return opinion.rejection
+
+    def _still_accepted(self, view: JobView, fleet: Fleet) -> bool:
+        known = self._accepted.get(view.uid)
+        return (
+            known is not None
+            and known.until > self._clock()
+            and known.spec is view.spec
+            and known.catalogue is fleet.catalogue
+            and known.pools == tuple(fleet.pools)
+        )
 
     def quota_was_short(self, namespace: str) -> None:
         """A quota has refused a pod there: what was found to fit may fit no more."""

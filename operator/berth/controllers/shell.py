@@ -83,9 +83,15 @@ BACKOFFS: Final = Backoffs()
 
 
 def build_registry(
-    connection: Callable[[], Connection], wake: Callable[[str, JobKey, int], object]
+    connection: Callable[[], Connection],
+    wake: Callable[[str, JobKey], object],
+    known: Callable[[str, JobKey, int], bool],
 ) -> kopf.OperatorRegistry:
-    """Handlers for the three kinds; ``wake`` gets the plural, the (namespace, name) and the version of what changed."""
+    """Handlers for the three kinds; ``wake`` gets the plural and the (namespace, name) of what changed.
+
+    Of a version that is ``known`` already no handler hears: running one costs more than all else that kopf does with
+    an event.
+    """
     registry = kopf.OperatorRegistry()
 
     async def login(**_: Any) -> kopf.AiohttpSession:
@@ -98,12 +104,15 @@ def build_registry(
     kopf.on.startup(registry=registry)(configure)
     for kind in KINDS:
 
-        async def changed(
-            namespace: str | None, name: str | None, meta: Mapping[str, Any], _plural: str = kind.plural, **_: Any
-        ) -> None:
-            wake(_plural, (namespace or "", name or ""), int(meta.get("resourceVersion") or 0))
+        async def changed(namespace: str | None, name: str | None, _plural: str = kind.plural, **_: Any) -> None:
+            wake(_plural, (namespace or "", name or ""))
 
-        kopf.on.event(GROUP, VERSION, kind.plural, registry=registry, id=f"wake-{kind.plural}")(changed)
+        def is_news(
+            namespace: str | None, name: str | None, meta: Mapping[str, Any], _plural: str = kind.plural, **_: Any
+        ) -> bool:
+            return not known(_plural, (namespace or "", name or ""), int(meta.get("resourceVersion") or 0))
+
+        kopf.on.event(GROUP, VERSION, kind.plural, registry=registry, id=f"wake-{kind.plural}", when=is_news)(changed)
     return registry
 
 

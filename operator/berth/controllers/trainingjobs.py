@@ -32,7 +32,7 @@ from berth.training.job import Sight
 from berth.training.lifecycle import NAME_SECONDS, advance
 from berth.training.queue import Waiting
 from berth.training.request import lifecycle_job, without_nodes
-from berth.training.state import ACTIVE, FINISHED, Delete, JobState, Phase, Reason, Refused, Step, Worker
+from berth.training.state import ACTIVE, FINISHED, Delete, Event, JobState, Phase, Reason, Refused, Step, Worker
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -47,6 +47,15 @@ NEW_STATE: Final = 5
 """Priorities in the work queue: decided placements, then changes; a resync has 0."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unsaid:
+    """What a job has become since ``of``, which its status still shows, and the events that go with the writing."""
+
+    of: JobState
+    state: JobState
+    events: tuple[Event, ...]
+
+
 @dataclass(slots=True)
 class Memory:
     """What is worth remembering of a job between looks, and harmless to forget."""
@@ -54,6 +63,7 @@ class Memory:
     stuck_since: dict[str, float] = field(default_factory=dict)
     refused: Refused | None = None
     attempt: int = 0
+    unsaid: Unsaid | None = None
 
 
 class TrainingJobs:
@@ -98,7 +108,8 @@ class TrainingJobs:
         workers = self._observer.workers(view.uid)
         memory = self._remember(view, workers)
         rejected = await self._rejection(view, workers)
-        state = view.state
+        unsaid = memory.unsaid if memory.unsaid is not None and memory.unsaid.of == view.state else None
+        state = unsaid.state if unsaid is not None else view.state
         promise = self._observer.promises.get(view.uid)
         placed = promise.placement if promise is not None and promise.attempt == state.attempt + 1 else None
         pool = self._observer.fleet.pools.get(placed.pool) if placed is not None else None
@@ -115,7 +126,9 @@ class TrainingJobs:
         )
         facts = lifecycle_job(view.spec, deleting=job.metadata.deleting, rejected=rejected)
         step = advance(facts, state, sight)
-        await self._carry_out(view, state, step, memory)
+        if unsaid is not None:
+            step = replace(step, events=(*unsaid.events, *step.events))
+        await self._carry_out(view, view.state, step, memory)
 
     async def tell_defect(self, key: JobKey, problem: Exception) -> None:
         """A look at the job failed by a defect of ours: its status says so, once, instead of nothing."""
@@ -178,7 +191,8 @@ class TrainingJobs:
         elif self._observer.promises.get(view.uid) is not None and not step.wants_placement:
             self._observer.retract(view.uid)
         waits = self._scheduler.why(view.uid) if step.wants_placement else None
-        written = began or await self._writer.consider(view, before, state, waits)
+        memory.unsaid = Unsaid(before, state, step.events) if self._writer.holds(view, before, state) else None
+        written = began or (memory.unsaid is None and await self._writer.consider(view, before, state, waits))
         if written:
             self._tell(view, step, began=began)
             self._count(before, state)

@@ -45,6 +45,11 @@ EXPLAIN_SECONDS: Final = 5.0
 """How long a refusal is held back for the explanation that will go with it."""
 CHANGED_SECONDS: Final = 0.05
 """When a job is looked at again that had changed under a placement."""
+RUNNING_PER_SECOND: Final = 4.0
+RUNNING_BURST: Final = 10
+RUNNING_SECONDS: Final = 10.0
+"""So many gangs that have started show Running at once. Of a crowd the others follow as the rate allows, and none later
+than after these seconds: nothing waits for the word, while placements, pods and ends wait for the same API server."""
 START_SECONDS: Final = 10.0
 """A gang that still starts after this time shows how far it is, at most this often."""
 UNSATISFIED: Final = {"FabricUnsatisfied": "FabricSatisfied", "MemoryUnsatisfied": "MemoryFits"}
@@ -70,6 +75,8 @@ class StatusWriter:
         self._wall = wall
         self.budget = TokenBucket(MOVING_PER_SECOND, MOVING_BURST, clock)
         self._firsts = TokenBucket(FIRST_PER_SECOND, FIRST_BURST, clock)
+        self._running = TokenBucket(RUNNING_PER_SECOND, RUNNING_BURST, clock)
+        self._held: dict[str, float] = {}  # job that runs and does not say so yet -> since when
         self._crowd: set[str] = set()  # jobs that have something to say and no part of the budget yet
         self._moved: dict[str, float] = {}
         self._refused: dict[str, float] = {}
@@ -77,8 +84,8 @@ class StatusWriter:
     def forget(self, uid: str) -> None:
         """The job is gone."""
         self._crowd.discard(uid)
-        self._moved.pop(uid, None)
-        self._refused.pop(uid, None)
+        for remembered in (self._held, self._moved, self._refused):
+            remembered.pop(uid, None)
 
     async def write_placement(self, view: JobView, state: JobState) -> bool:
         """Record where the ranks of a new attempt go, if the job still is the one that was looked at.
@@ -155,6 +162,19 @@ class StatusWriter:
             return False
         self._moved[view.uid] = self._wall()
         await self._apply(view, body)
+        return True
+
+    def holds(self, view: JobView, before: JobState, state: JobState) -> bool:
+        """Whether the word that a gang runs must wait, because many start at once; the job comes back for it."""
+        if before.phase != Phase.STARTING or state.phase != Phase.RUNNING:
+            self._held.pop(view.uid, None)
+            return False
+        now = self._wall()
+        left = self._held.setdefault(view.uid, now) + RUNNING_SECONDS - now
+        if left <= 0 or self._running.try_take():
+            del self._held[view.uid]
+            return False
+        self._queue.add_after(view.key, min(max(len(self._held) / RUNNING_PER_SECOND, 0.5), left))
         return True
 
     def _has_part(self, *, first: bool) -> bool:

@@ -18,6 +18,9 @@ from berth.controllers.writer import (
     MOVING_BURST,
     MOVING_PER_SECOND,
     MOVING_SECONDS,
+    RUNNING_BURST,
+    RUNNING_PER_SECOND,
+    RUNNING_SECONDS,
     SILENT_SECONDS,
     START_SECONDS,
 )
@@ -272,3 +275,27 @@ async def test_a_job_of_the_same_name_made_anew_is_never_written_to() -> None:
     with pytest.raises(Conflict):
         await desk.operator.writer.consider(view, view.state, replace(JobState(), phase=Phase.QUEUED), None)
     assert "status" not in desk.server.objects["trainingjobs", *JOB]
+
+
+async def test_of_a_crowd_that_starts_few_say_at_once_that_they_run_and_all_do_soon() -> None:
+    desk = crowd({"observedGeneration": 1, "phase": "Starting", "attempt": 1}, jobs=200)
+    views = [view for view in desk.operator.observer.views.values() if view.state.phase == Phase.STARTING]
+    counts = []
+    for _ in range(round(RUNNING_SECONDS) + 1):
+        said = [
+            view
+            for view in views
+            if not desk.operator.writer.holds(view, view.state, replace(view.state, phase=Phase.RUNNING))
+        ]
+        assert desk.operator.queue.planned + desk.operator.queue.depth >= len(views) - len(said)
+        views = [view for view in views if view not in said]
+        counts.append(len(said))
+        await desk.wait(1)
+    assert counts[:3] == [RUNNING_BURST, RUNNING_PER_SECOND, RUNNING_PER_SECOND]
+    assert not views
+
+
+async def test_any_other_word_than_that_a_gang_runs_is_never_held() -> None:
+    desk = crowd({"observedGeneration": 1, "phase": "Starting", "attempt": 1})
+    for view in desk.operator.observer.views.values():
+        assert not desk.operator.writer.holds(view, view.state, replace(view.state, phase=Phase.RESTARTING))

@@ -10,7 +10,7 @@ import pytest
 
 from berth.cluster import kinds
 from berth.cluster.errors import ClusterError, Forbidden
-from tests.unit.controllers.harness import JOB, Json, Operator, Server, make_server
+from tests.unit.controllers.harness import JOB, Json, Operator, Server, add_node, make_server
 
 POOL = {
     "accelerator": "H100",
@@ -83,6 +83,21 @@ async def test_jobs_that_differ_in_name_size_and_environment_alone_are_judged_on
     for name in (JOB[1], "other"):
         await operator.jobs.reconcile((JOB[0], name))
     assert len(server.trials) == 1
+
+
+async def test_an_accepted_job_is_judged_again_when_its_spec_or_the_pools_have_changed() -> None:
+    server = make_server(nodes=0)
+    operator = Operator(server)
+    await operator.look(3)
+    assert len(server.trials) == 1
+    server.edit(template={"spec": {"containers": [{"name": "worker", "image": "other"}]}})
+    await operator.look(2)
+    assert len(server.trials) == 2
+    add_node(server, "n0")
+    server.admit = lambda body: Forbidden(403, "Forbidden", "not with devices")
+    await server.clock.advance(10)
+    await operator.look()
+    assert "not with devices" in server.status()["message"]
 
 
 async def test_a_job_that_no_pool_may_take_yet_is_judged_with_some_cpu() -> None:
