@@ -30,7 +30,7 @@ class Place:
 class Supply:
     """A pool. ``usd_per_device_hour`` is its own price, on demand unless all of it is spot (``price_is_spot``).
 
-    ``spot_discount`` is the share off for spot nodes where that price is on demand.
+    ``spot_discount`` is the share off for spot nodes where the price is on demand; so is the catalogue's, always.
     """
 
     pool: str
@@ -66,7 +66,7 @@ def supply(pool: Pool, catalogue: Catalogue) -> Supply | None:
         roles=pool.spec.roles,
         places=tuple(Place(*key, *value) for key, value in sorted(largest.items())),
         usd_per_device_hour=pool.spec.usd_per_accelerator_hour,
-        price_is_spot=pool.spec.capacity_type == "Spot",
+        price_is_spot=pool.spec.capacity_type == "Spot" and pool.spec.usd_per_accelerator_hour is not None,
         spot_discount=catalogue.serving.spot_prior(spot_labels).discount,
     )
 
