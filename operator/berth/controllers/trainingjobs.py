@@ -32,7 +32,7 @@ from berth.training.job import Sight
 from berth.training.lifecycle import NAME_SECONDS, advance
 from berth.training.queue import Waiting
 from berth.training.request import lifecycle_job, without_nodes
-from berth.training.state import ACTIVE, FINISHED, Delete, Event, JobState, Phase, Reason, Refused, Step, Worker
+from berth.training.state import ACTIVE, FINISHED, Delete, JobState, Phase, Reason, Refused, Step, Worker
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -49,11 +49,10 @@ NEW_STATE: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Unsaid:
-    """What a job has become since ``of``, which its status still shows, and the events that go with the writing."""
+    """What a job has become since ``of``, which its status still shows. Its events are told already."""
 
     of: JobState
     state: JobState
-    events: tuple[Event, ...]
 
 
 @dataclass(slots=True)
@@ -126,8 +125,6 @@ class TrainingJobs:
         )
         facts = lifecycle_job(view.spec, deleting=job.metadata.deleting, rejected=rejected)
         step = advance(facts, state, sight)
-        if unsaid is not None:
-            step = replace(step, events=(*unsaid.events, *step.events))
         await self._carry_out(view, view.state, step, memory)
 
     async def tell_defect(self, key: JobKey, problem: Exception) -> None:
@@ -191,10 +188,11 @@ class TrainingJobs:
         elif self._observer.promises.get(view.uid) is not None and not step.wants_placement:
             self._observer.retract(view.uid)
         waits = self._scheduler.why(view.uid) if step.wants_placement else None
-        memory.unsaid = Unsaid(before, state, step.events) if self._writer.holds(view, before, state) else None
+        memory.unsaid = Unsaid(before, state) if self._writer.holds(view, before, state) else None
         written = began or (memory.unsaid is None and await self._writer.consider(view, before, state, waits))
-        if written:
+        if written or memory.unsaid is not None:
             self._tell(view, step, began=began)
+        if written:
             self._count(before, state)
             if state.phase != before.phase:
                 self._queue.add_after(view.key, 0.05, NEW_STATE)

@@ -85,6 +85,7 @@ async def test_a_gang_that_runs_while_many_start_says_so_later_and_with_the_true
     for _ in range(3):
         await operator.look()
         assert server.log == before
+        assert operator.told.reasons == ["Placed", "Started"]
         await server.clock.advance(0.05)
     for pod in list(server.pods()):
         server.change_pod(pod, phase="Succeeded")
