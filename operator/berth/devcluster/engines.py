@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -31,6 +32,19 @@ _TOKENS_PER_REQUEST: Final = 200.0
 _TICK_SECONDS: Final = 0.25
 
 
+def replay(trace: Sequence[float], step_seconds: float) -> Demand:
+    """The demand that a trace of one value per step describes: linear in between, its last value for ever after."""
+    times = [step_seconds * place for place in range(len(trace))]
+
+    def demand(seconds: float) -> float:
+        place = min(max(bisect_right(times, seconds) - 1, 0), len(trace) - 1)
+        following = min(place + 1, len(trace) - 1)
+        part = min(max((seconds - times[place]) / step_seconds, 0.0), 1.0)
+        return trace[place] + part * (trace[following] - trace[place])
+
+    return demand
+
+
 @dataclass(slots=True)
 class _Pod:
     """The counters of one replica, which only grow."""
@@ -47,7 +61,8 @@ class _Pod:
 class Traffic:
     """Requests to one service. ``slots`` is how many a replica works on at once; each takes ``seconds`` then.
 
-    ``silent`` are names of metrics that its engine does not have.
+    ``silent`` are names of metrics that its engine does not have. ``asked`` and ``waited`` are the request-seconds that
+    clients wanted worked on so far, and those that requests have stood in the queue.
     """
 
     demand: Demand
@@ -56,6 +71,8 @@ class Traffic:
     silent: Collection[str] = ()
     began: float = field(default_factory=time.monotonic)
     in_system: float = 0.0
+    asked: float = 0.0
+    waited: float = 0.0
     pods: dict[str, _Pod] = field(default_factory=dict)
 
     @property
@@ -67,6 +84,8 @@ class Traffic:
         """Let ``seconds`` pass with the replicas ``ready``: arrivals come in, what they work on gets done."""
         self.pods = {name: self.pods.get(name) or _Pod() for name in sorted(ready)}
         arrivals = max(0.0, self.demand(now - self.began)) / self.seconds
+        self.asked += arrivals * self.seconds * seconds
+        self.waited += self.waiting * seconds
         running = min(self.in_system, float(self.slots * len(self.pods)))
         rate = running / self.seconds
         # A tick that was longer than a request takes must not make the flow swing.
@@ -139,12 +158,19 @@ class SimulatedEngines:
             fresh = Traffic(steady, slots, silent=frozenset(silent))
             if known is not None:
                 fresh.in_system, fresh.pods = known.in_system, known.pods
+                fresh.asked, fresh.waited = known.asked, known.waited
             self._traffic[namespace, service] = fresh
 
     def waiting(self, namespace: str, service: str) -> float:
         """Requests to a service that nobody works on now."""
         with self._lock:
             return self._traffic[namespace, service].waiting
+
+    def waited_share(self, namespace: str, service: str) -> float:
+        """Request-seconds in the queue over those asked for, since traffic to a service began."""
+        with self._lock:
+            traffic = self._traffic[namespace, service]
+            return traffic.waited / traffic.asked if traffic.asked else 0.0
 
     def forget(self, namespace: str) -> None:
         """End all traffic to a namespace."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from berth.devcluster.engines import Traffic
+from berth.devcluster.engines import Traffic, replay
 
 
 def after(traffic: Traffic, ready: list[str], ticks: int, tick: float = 0.25) -> Traffic:
@@ -29,3 +29,17 @@ def test_the_queue_grows_while_nobody_is_ready_and_is_worked_off() -> None:
     late = after(traffic, ["a", "b", "c"], 4).pods["a"]
     assert late.first_token_sum / late.served > 1.0
     assert after(traffic, ["a", "b", "c"], 200).waiting == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "demand"), [(-1.0, 4.0), (0.0, 4.0), (3.0, 22.0), (6.0, 40.0), (9.0, 25.0), (99.0, 10.0)]
+)
+def test_a_trace_is_linear_between_its_steps_and_stays_at_its_end(seconds: float, demand: float) -> None:
+    assert replay([4.0, 40.0, 10.0], 6.0)(seconds) == pytest.approx(demand)
+
+
+def test_what_has_waited_is_counted_beside_what_was_asked_for() -> None:
+    traffic = after(Traffic(lambda _: 8.0, slots=8), ["a"], 40)
+    assert (traffic.asked, traffic.waited) == (pytest.approx(80.0), 0.0)
+    short = after(Traffic(lambda _: 16.0, slots=8), ["a"], 40)
+    assert short.waited > 0.2 * short.asked
