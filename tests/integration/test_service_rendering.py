@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from berth.api.names import FIELD_MANAGER, SCALE_MANAGER
+from berth.api.names import FIELD_MANAGER, PRIORITY_CLASS_PREFETCH, SCALE_MANAGER
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import Forbidden
 from berth.cluster.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, PODS, SERVICES, Kind
@@ -17,6 +17,7 @@ from berth.devcluster.api import Api
 from berth.devcluster.cluster import DevCluster
 from berth.render.service.deployment import deployment, deployment_scale, deployment_template
 from berth.render.service.exposure import disruption_budget, service
+from berth.render.service.fetch import fetch_pod
 from berth.render.service.plan import DeploymentPlan, ServicePlan
 from berth.render.service.pod import probe_pod
 from berth.values import Requirement, Toleration
@@ -25,6 +26,7 @@ from tests.builders.services import make_plan, make_service
 pytestmark = pytest.mark.cluster
 
 CACHED = {"coldStart": {"modelCache": "NVMe"}}
+FOLDER = {"name": "berth-model-cache", "hostPath": {"path": "/mnt/nvme", "type": "DirectoryOrCreate"}}
 SIDECAR = {"spec": {"containers": [{"name": "server", "image": "mine:1", "env": [{"name": "A", "value": "b"}]}]}}
 
 
@@ -41,6 +43,14 @@ def priority_class(api: Api, namespace: str) -> Iterator[str]:
     api.post(path, {"metadata": {"name": namespace}, "value": 1, "preemptionPolicy": "Never"})
     yield namespace
     api.delete(f"{path}/{namespace}")
+
+
+@pytest.fixture
+def prefetch_class(api: Api) -> Iterator[str]:
+    path, name = "/apis/scheduling.k8s.io/v1/priorityclasses", PRIORITY_CLASS_PREFETCH
+    api.post(path, {"metadata": {"name": name}, "value": -10, "preemptionPolicy": "Never"})
+    yield name
+    api.delete(f"{path}/{name}")
 
 
 def enforce(api: Api, namespace: str, level: str) -> None:
@@ -83,6 +93,21 @@ def test_every_engine_is_admitted(api: Api, namespace: str, priority_class: str,
         (DISRUPTION_BUDGETS, disruption_budget(whole.service)),
     ):
         expect_admitted(api, kind, body, namespace)
+
+
+@pytest.mark.parametrize(
+    ("plan", "level"),
+    [
+        (make_service(model={"uri": "oci://registry.example/llama:1", "secretRef": {"name": "store"}}), "restricted"),
+        (make_service(template={"spec": {"volumes": [FOLDER]}}, **CACHED), "privileged"),
+    ],
+    ids=["image", "folder"],
+)
+def test_a_pod_that_fetches_weights_is_admitted(
+    api: Api, namespace: str, prefetch_class: str, plan: ServicePlan, level: str
+):
+    enforce(api, namespace, level)
+    expect_admitted(api, PODS, fetch_pod(placed(namespace, plan), "node-1"), namespace)
 
 
 def test_an_engine_of_the_user_s_own_is_admitted(api: Api, namespace: str, priority_class: str):
