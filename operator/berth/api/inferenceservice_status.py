@@ -137,6 +137,19 @@ class VariantCpu(Model):
     """Of one replica."""
 
 
+class CapacitySeen(Model):
+    """Trials of what replicas that are alike carry at the SLO."""
+
+    accelerator: StatusText
+    """Catalogue name."""
+    devices: Annotated[int, Field(ge=1, le=1024)]
+    """Of each replica."""
+    basis: StatusText
+    """What they were trials of: another model, engine or promise begins anew."""
+    record: Annotated[str, Field(max_length=1024)]
+    """The capacity in use as a step from the estimate, eight to a factor of two, / trials; then the trials by load."""
+
+
 class Learned(Model):
     """What Berth has learned and must not forget when it restarts; not meant for people."""
 
@@ -147,7 +160,9 @@ class Learned(Model):
     cpu: Annotated[tuple[VariantCpu, ...], Field(max_length=64), atomic()] = ()
     """CPU where the template names none."""
     reference: StatusText | None = None
-    """The accelerator of which one replica is the unit of demand."""
+    """The accelerator of which one replica, as sized, is the unit of demand."""
+    capacities: Annotated[tuple[CapacitySeen, ...], Field(max_length=64), atomic()] = ()
+    """What replicas were found to carry."""
     forecast: Annotated[str, Field(max_length=8192)] | None = None
     """The forecaster's compact record."""
 

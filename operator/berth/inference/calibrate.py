@@ -16,9 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import log2
+from hashlib import sha256
+from math import inf, log2
 from statistics import median
 from typing import Any, Final, NamedTuple
+
+from berth.inference.capacity import Promise
 
 WINDOW_SECONDS: Final = 300.0
 """Of one trial: engines' times at a percentile are measured over as much, so windows share no request."""
@@ -76,6 +79,18 @@ class Trial:
 
     load: float
     kept: bool
+
+
+def kept(promise: Promise, seconds: Mapping[str, float]) -> bool | None:
+    """Whether every promised time that was measured is kept, ``seconds`` by ttft, itl, latency; None: none was."""
+    promised = {"ttft": promise.ttft, "itl": promise.itl, "latency": promise.latency}
+    measured = [seconds[name] <= bound for name, bound in promised.items() if bound < inf and name in seconds]
+    return all(measured) if measured else None
+
+
+def basis_of(*facts: object) -> str:
+    """A short name of what capacity depends on; other facts, another name."""
+    return sha256(repr(facts).encode()).hexdigest()[:12]
 
 
 def judge(loads: Iterable[Load], kept: bool | None, believed: float, *, timed: bool) -> Trial | None:
@@ -180,6 +195,14 @@ def _count(text: str) -> float:
     return count
 
 
+def in_use(record: Iterable[Mapping[str, Any]] | None) -> dict[Kind, str]:
+    """Of :meth:`Capacities.record`: the capacity in use by kind, which is worth a write; trials alone are not."""
+    return {
+        Kind(str(entry.get("accelerator")), entry.get("devices") or 0): str(entry.get("record")).partition("/")[0]
+        for entry in record or ()
+    }
+
+
 @dataclass(slots=True)
 class Capacities:
     """What one service's replicas carry, by kind. ``version`` is another one whenever a capacity in use is.
@@ -237,7 +260,7 @@ class Capacities:
     def record(self) -> list[dict[str, Any]]:
         """For status: plain values by kind, in order."""
         return [
-            {"accelerator": kind.accelerator, "devices": kind.devices, "basis": self.basis, "trials": curve.record()}
+            {"accelerator": kind.accelerator, "devices": kind.devices, "basis": self.basis, "record": curve.record()}
             for kind, curve in sorted(self.curves.items())
         ]
 
@@ -248,7 +271,7 @@ class Capacities:
         for entry in record:
             try:
                 kind, basis = Kind(str(entry["accelerator"]), int(entry["devices"])), str(entry["basis"])
-                curve = Curve.restore(entry["trials"])
+                curve = Curve.restore(entry["record"])
             except (KeyError, TypeError, ValueError, AttributeError):
                 continue
             if found.curves and basis != found.basis:

@@ -7,7 +7,7 @@ much it holds, how fast it is, and what pools there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -55,7 +55,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """``found`` in order of preference, the cheapest for the same work first. ``reference``: of capacity 1.0.
+    """``found`` in order of preference, the cheapest for the same work first. ``reference``: of capacity 1.0
+    as sized.
 
     ``reference_capacity`` is what one reference replica carries, ``None`` where it cannot be estimated.
     """
@@ -64,6 +65,13 @@ class Candidates:
     excluded: tuple[Exclusion, ...]
     reference: str = ""
     reference_capacity: Capacity | None = None
+
+    def scaled(self, factor: Callable[[Variant], float]) -> Candidates:
+        """The same, each variant carrying ``factor`` of what it does here, the cheapest for the same work first."""
+        found = [_with_capacity(entry, entry.variant.capacity * factor(entry.variant)) for entry in self.found]
+        capacities = {entry.variant.accelerator: entry.variant.capacity for entry in found}
+        found.sort(key=lambda entry: _order(entry, capacities))
+        return replace(self, found=tuple(found))
 
     def why_none(self, shown: int = 3) -> str:
         """One sentence for a service that nothing can carry."""

@@ -334,6 +334,6 @@ def _in_flight(rates: Floats, arrivals: float, share: float) -> tuple[float, int
     mean = float(weights @ np.arange(held + 1)) + beyond * (held + 1 / (1 - ratio))
     below = np.cumsum(weights) / total
     if below[-1] >= share:
-        return mean / total, max(1, int(np.searchsorted(below, share)))
+        return float(mean / total), max(1, int(np.searchsorted(below, share)))
     left = (1 - share) * total / beyond
-    return mean / total, held + int(np.ceil(np.log(left) / np.log(ratio)))
+    return float(mean / total), held + int(np.ceil(np.log(left) / np.log(ratio)))

@@ -132,6 +132,8 @@ def _measured(rules: Rules, sight: Sight, total: int, refused: str) -> Need:
         )
     if rules.warm_replicas:
         text += f", with {rules.warm_replicas} kept warm"
+    if sight.carries:
+        text += f"; {sight.carries}"
     reason = "Demand" if now >= ahead else "Forecast"
     return Need(
         work, rules.min_replicas, rules.max_replicas, reason, text,

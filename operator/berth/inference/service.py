@@ -218,6 +218,7 @@ class Sight:
     slo_met: bool | None = None
     crashing: frozenset[str] = frozenset()
     excluded: str = ""  # why there is no offer, in a sentence
+    carries: str = ""  # what replicas were found to carry, in a sentence
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,8 +164,8 @@ def test_a_window_with_a_gap_says_nothing() -> None:
     assert learned.record() == []
 
 
-@pytest.mark.parametrize("trials", ["", "x", "0", "0/1 2", "0/1 2:3", "0/1 1:nan:0", "0/1 1:99:0", 7])
-def test_a_record_that_cannot_be_read_is_left_out(trials: object) -> None:
-    good = {"accelerator": "L4", "devices": 1, "basis": "b", "trials": f"{STEPS_PER_DOUBLING}/9 8:3.0:0.0"}
-    found = Capacities.restore([{**good, "accelerator": "T4", "trials": trials}, good, {"devices": 1}])
+@pytest.mark.parametrize("record", ["", "x", "0", "0/1 2", "0/1 2:3", "0/1 1:nan:0", "0/1 1:99:0", 7])
+def test_a_record_that_cannot_be_read_is_left_out(record: object) -> None:
+    good = {"accelerator": "L4", "devices": 1, "basis": "b", "record": f"{STEPS_PER_DOUBLING}/9 8:3.0:0.0"}
+    found = Capacities.restore([{**good, "accelerator": "T4", "record": record}, good, {"devices": 1}])
     assert (list(found.curves), found.factor(L4), found.trials(L4), found.basis) == ([L4], 2.0, 9, "b")

@@ -34,6 +34,7 @@ class Known:
     """What is known of one service's demand."""
 
     model: Forecaster
+    signals: tuple[Signal, ...] = ()
     telling: Telling = field(default_factory=lambda: Telling({}))
     seen: Seen = field(default_factory=lambda: Seen(DemandState.UNKNOWN, reason="not asked yet"))
     read_history: bool = False
@@ -96,7 +97,7 @@ class DemandBook:
         told = await self._source.poll(list(queries.values()), percentiles)
         for view, choice in views:
             known = self.of(view)
-            query = queries.get(view.uid)
+            query, known.signals = queries.get(view.uid), signals[view.uid]
             if query is None:
                 known.seen = Seen(DemandState.UNKNOWN, None, now, "scaling.demand.signals names none")
                 continue

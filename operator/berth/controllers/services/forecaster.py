@@ -21,8 +21,8 @@ AUTO: Final = "Auto"
 PERSISTENCE: Final = "Persistence"
 _LOG: Final = logging.getLogger(__name__)
 
-SAME_UNIT: Final = 0.1
-"""A smallest replica whose capacity is another by more than this share makes what was learned worthless."""
+SAME_UNIT: Final = 1.5
+"""A smallest replica whose capacity is another by more than this factor makes what was learned worthless."""
 
 
 class Forecaster:
@@ -39,11 +39,14 @@ class Forecaster:
         sizes = [variant.capacity for variant in variants.values() if variant.capacity > 0]
         if not sizes:
             return False
-        begins = abs(self.unit - min(sizes)) > SAME_UNIT * min(sizes)
+        begins = not self.unit / SAME_UNIT <= min(sizes) <= self.unit * SAME_UNIT
+        recent = self._recent() if begins else []
         if begins:
             self.unit, self.model = min(sizes), DemandModel(step_seconds=self.model.step_seconds)
         self.model.lowest = float(rules.min_replicas)
         self.model.highest = float(rules.max_replicas) * max(sizes) / self.unit
+        if recent:
+            self.replay(recent)
         return begins
 
     def observe(self, at: float, work: float | None) -> None:
@@ -70,6 +73,13 @@ class Forecaster:
         """The most work that may come within ``seconds``; None where nothing is foreseen or nothing was measured."""
         peak = None if method == PERSISTENCE else self.model.peak(seconds)
         return None if peak is None else peak * self.unit
+
+    def _recent(self) -> list[tuple[float, float]]:
+        """The last hour, for a model of another unit where no source remembers it."""
+        history, step = self.model.history, self.model.step_seconds
+        count = min(history.count, len(history.recent))
+        values = history.recent[len(history.recent) - count :].tolist()
+        return [((history.last - count + 1 + i) * step, value * self.unit) for i, value in enumerate(values)]
 
     def record(self) -> str:
         """For status: the unit and the compact record."""

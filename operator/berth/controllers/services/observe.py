@@ -20,6 +20,7 @@ from berth.controllers.facts import defect_words
 from berth.controllers.services.facts import crashes, replica, service_key, start_seconds
 from berth.controllers.services.status import restore
 from berth.controllers.services.view import ServiceKey, ServiceView
+from berth.inference.calibrate import Capacities
 from berth.inference.service import Replica, rules_of
 
 _LOG: Final = logging.getLogger(__name__)
@@ -187,6 +188,7 @@ class ServiceObserver:
             view.memory, view.starts, learned = restore(view.persisted)
             view.startup_seconds, view.forecast_record = learned.startup_seconds, learned.forecast
             view.cpu, view.reference = dict(learned.cpu), learned.reference
+            view.capacities = Capacities.restore(learned.capacities)
             view.template_changes = not learned.startup_seconds
         except (KeyError, TypeError, ValueError) as problem:
             _LOG.error("%s: its status cannot be read, so nothing is remembered: %s", view.name, problem)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from berth.controllers.services.calibration import carries, listen
 from berth.controllers.services.demand import DemandBook, method_of, slo_met
 from berth.controllers.services.facts import CRASHES, start_seconds
 from berth.controllers.services.observe import ServiceObserver
@@ -84,7 +85,11 @@ class ServicePlanner:
             view.key: [pod.metadata.name for pod in self._observer.pods(view) if not pod.metadata.deleting]
             for view, _ in services
         }
-        await self._demand.poll(services, pods, self._wall())
+        now = self._wall()
+        await self._demand.poll(services, pods, now)
+        for view, choice in services:
+            known = self._demand.of(view)
+            listen(view, choice, known.signals, known.telling, self._observer.replicas(view, {}), now)
 
     async def decide_all(self) -> int:
         """Decide for every service; how many there were. Others get the thread now and then: gangs wait for none."""
@@ -163,6 +168,7 @@ class ServicePlanner:
             slo_met=slo_met(view, known.telling),
             crashing=self._observer.crashing(view, CRASHES),
             excluded=choice.found.why_none(),
+            carries=carries(view, choice, known.signals),
         )
         plan = decide(view.rules, view.memory, sight, self._spot.cheapest(choice, risks, view.rules, cold, self.period))
         view.memory, view.plan = plan.memory, plan

@@ -151,6 +151,7 @@ class Services:
                 known.model.record(),
                 view.cpu,
                 view.reference,
+                view.capacities.record(),
             ),
             view.persisted,
             extra,

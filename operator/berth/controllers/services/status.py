@@ -9,6 +9,7 @@ from typing import Any
 
 from berth.api.common import rfc3339, shorten, unix_seconds
 from berth.api.names import API_VERSION, INFERENCE_SERVICE, LABEL_SERVICE_NAME
+from berth.inference.calibrate import in_use
 from berth.inference.coldstart import ColdStarts
 from berth.inference.records import Variant
 from berth.inference.service import DECISIONS_KEPT, Decision, Memory, Plan, Replica, Verdict
@@ -46,6 +47,7 @@ class Learned:
     forecast: str = ""
     cpu: Mapping[str, int] = field(default_factory=dict)
     reference: str = ""
+    capacities: Sequence[Mapping[str, Any]] = ()
 
 
 def restore(status: Mapping[str, Any]) -> tuple[Memory, ColdStarts, Learned]:
@@ -69,6 +71,7 @@ def restore(status: Mapping[str, Any]) -> tuple[Memory, ColdStarts, Learned]:
         known.get("forecast") or "",
         {entry["variant"]: entry["millicores"] for entry in known.get("cpu") or ()},
         known.get("reference") or "",
+        tuple(known.get("capacities") or ()),
     )
     return memory, ColdStarts.restore(learned.cold_starts), learned
 
@@ -226,6 +229,7 @@ def _learned(learned: Learned) -> Json:
         "forecast": learned.forecast or None,
         "cpu": [{"variant": name, "millicores": amount} for name, amount in sorted(learned.cpu.items())],
         "reference": learned.reference or None,
+        "capacities": [dict(entry) for entry in learned.capacities],
     }
     return {key: value for key, value in entry.items() if value}
 
@@ -248,7 +252,10 @@ def moved(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
         old, new = before.get(part) or {}, after.get(part) or {}
         if any(_differs(old.get(key), new.get(key)) for key in (old.keys() | new.keys()) - {"asOf"}):
             return True
-    return (before.get("learned") or {}).get("coldStarts") != (after.get("learned") or {}).get("coldStarts")
+    old, new = before.get("learned") or {}, after.get("learned") or {}
+    if old.get("coldStarts") != new.get("coldStarts"):
+        return True
+    return in_use(old.get("capacities")) != in_use(new.get("capacities"))
 
 
 def _outline(status: Mapping[str, Any]) -> tuple[object, ...]:

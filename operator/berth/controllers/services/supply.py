@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from berth.api.inferenceservice import InferenceServiceSpec
 from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
+from berth.inference.calibrate import Kind, basis_of
 from berth.inference.candidates import Candidate, Candidates, candidates
 from berth.inference.coldstart import Key, Prior, prior_of
 from berth.inference.records import Offer, Variant
@@ -24,10 +26,14 @@ PodFacts = Callable[[ServiceView, Variant], tuple[Resources, Tolerations]]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a service may run on, and the request that it follows from."""
+    """What a service may run on, and the request that it follows from.
+
+    ``found`` carry what was learned of them; ``sized`` is what they were estimated to, by name of the variant.
+    """
 
     request: ServiceRequest
     found: Candidates
+    sized: Mapping[str, float]
 
     @property
     def variants(self) -> dict[str, Variant]:
@@ -43,22 +49,25 @@ class Market:
         self._supplies: dict[str, tuple[int, Supply | None]] = {}
         self._version = 0
         self._catalogue: object = None
-        self._choices: dict[str, tuple[tuple[int, int], Choice]] = {}
+        self._choices: dict[str, tuple[tuple[int, int, int], Choice]] = {}
 
     def choice(self, view: ServiceView) -> Choice:
         """What ``view`` may run on. Raises: ValueProblem, which a validated spec does not."""
         assert view.spec is not None
         self._refresh()
-        state = (view.object.metadata.generation, self._version)
-        known = self._choices.get(view.uid)
-        if known is not None and known[0] == state:
+        known, learned = self._choices.get(view.uid), view.capacities
+        if known is not None and known[0] == (view.object.metadata.generation, self._version, learned.version):
             return known[1]
         meta = view.object.metadata
         request = service_request(meta.name, view.spec, view.object.metadata.annotations, self._fleet.catalogue)
         supplies = [entry for _, entry in self._supplies.values() if entry is not None]
         reference = known[1].found.reference if known is not None else view.reference
-        choice = Choice(request, candidates(request, supplies, self._fleet.catalogue, reference))
-        self._choices[view.uid] = (state, choice)
+        estimated = candidates(request, supplies, self._fleet.catalogue, reference)
+        learned.concern(self._basis(view.spec, request, estimated.reference))
+        found = estimated.scaled(lambda variant: learned.factor(Kind(variant.accelerator, variant.devices)))
+        sized = {entry.variant.name: entry.variant.capacity for entry in estimated.found}
+        choice = Choice(request, found, sized)
+        self._choices[view.uid] = ((meta.generation, self._version, learned.version), choice)
         view.reference = choice.found.reference or view.reference
         return choice
 
@@ -135,6 +144,15 @@ class Market:
             growth_seconds=self.node_seconds,
         )
 
+    def _basis(self, spec: InferenceServiceSpec, request: ServiceRequest, reference: str) -> str:
+        """What a capacity was learned of: the model, the engine as it runs, the promise, what the estimate rests on."""
+        demand = spec.scaling.demand if spec.scaling is not None else None
+        return basis_of(
+            request.model, request.promise, request.engine, spec.runtime and spec.runtime.args, _images(spec),
+            reference, self._fleet.catalogue.serving.sizing,
+            [(entry.name, entry.preset, entry.per_replica) for entry in (demand.signals if demand else None) or ()],
+        )  # fmt: skip
+
     def _grows(self, variant: Variant) -> bool:
         """Whether replicas without a node may wait for one to join."""
         pool = self._fleet.pools.get(variant.pool)
@@ -156,6 +174,12 @@ class Market:
             changed = changed or known is None or known[1] != fresh
             self._supplies[name] = (pool.structure, fresh)
         self._version += changed
+
+
+def _images(spec: InferenceServiceSpec) -> list[object]:
+    """Of the user's own template: the version of the engine."""
+    containers = ((spec.template or {}).get("spec") or {}).get("containers") or ()
+    return [entry.get("image") for entry in containers if isinstance(entry, Mapping)]
 
 
 def start_key(view: ServiceView, variant: Variant, *, cached: bool) -> Key:

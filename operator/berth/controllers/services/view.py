@@ -12,6 +12,7 @@ from typing import Any
 
 from berth.api.inferenceservice import InferenceServiceSpec
 from berth.cluster import wire
+from berth.inference.calibrate import Capacities
 from berth.inference.coldstart import ColdStarts
 from berth.inference.service import Memory, Plan, Rules, Verdict
 from berth.values import Resources
@@ -31,6 +32,7 @@ class ServiceView:
     persisted: Mapping[str, Any] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
     starts: ColdStarts = field(default_factory=ColdStarts)
+    capacities: Capacities = field(default_factory=Capacities)  # what its replicas were found to carry
     startup_seconds: int = 0  # budget in force for a start; see berth.inference.coldstart.frozen_budget
     template_changes: bool = True  # the user's spec is another one since the budget was last looked at
     plan: Plan | None = None
@@ -44,7 +46,7 @@ class ServiceView:
     waiting_since: dict[str, float] = field(default_factory=dict)  # variant -> since when replicas are not bound
     bound: dict[str, int] = field(default_factory=dict)  # pods with a node by variant, at the last decision
     seen_starts: set[str] = field(default_factory=set)  # pods whose start has been learned
-    reference: str = ""  # the accelerator whose replica has the capacity 1.0
+    reference: str = ""  # the accelerator whose replica has the capacity 1.0 as sized
     forecast_record: str = ""
     applied: dict[str, str] = field(default_factory=dict)  # kind of child -> digest of what was applied
     checked: dict[str, float] = field(default_factory=dict)  # kind of child -> when it was last read

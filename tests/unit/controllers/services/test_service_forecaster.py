@@ -56,3 +56,12 @@ def test_with_persistence_nothing_is_foreseen() -> None:
     forecaster.fit(SMALL, RULES)
     heard(heard(forecaster, 9.0, 10), 0.3).observe(5401.0, None)
     assert forecaster.target(90 * 60.0, 60.0, 0.005, "Persistence").work == 0.3
+
+
+def test_a_replica_that_carries_another_amount_leaves_the_last_hour_known() -> None:
+    forecaster = Forecaster(60.0)
+    assert forecaster.fit({"only": make_variant(capacity=1.0)}, RULES)
+    heard(forecaster, 6.0)
+    assert not forecaster.fit({"only": make_variant(capacity=1.3)}, RULES)
+    assert forecaster.fit({"only": make_variant(capacity=0.5)}, RULES)
+    assert forecaster.target(90 * 60.0, 60.0, 0.005).work == pytest.approx(6.0, rel=0.3)

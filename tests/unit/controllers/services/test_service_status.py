@@ -24,7 +24,11 @@ FIGURES = Figures("Value", 2.5, 3.0, 200.0, 0.95, NOW, "SeasonalNaive", 0.07, 0.
 def learned() -> Learned:
     starts = ColdStarts()
     starts.observe(Key("m", "L4", "pool"), 95.0)
-    return Learned(300, tuple(starts.record()), "cmVjb3Jk", {"od": 8000}, "L4")
+    return Learned(300, tuple(starts.record()), "cmVjb3Jk", {"od": 8000}, "L4", (capacity("-2/40 -2:9.0:3.0"),))
+
+
+def capacity(record: str) -> dict[str, Any]:
+    return {"accelerator": "L4", "devices": 1, "basis": "b", "record": record}
 
 
 def status(plan: Plan = PLAN, before: dict[str, Any] | None = None, figures: Figures = FIGURES, **more: Any) -> Any:
@@ -92,3 +96,10 @@ def test_when_it_is_written(after: dict[str, Any], at_once: bool, in_a_while: bo
     assert transition(status(), after) is at_once
     if in_a_while is not None:
         assert moved(status(), after) is in_a_while
+
+
+@pytest.mark.parametrize(("record", "expected"), [("-2/41 -2:9.0:4.0", False), ("-3/41 -2:9.0:4.0", True)])
+def test_another_capacity_is_worth_a_write_and_one_more_trial_is_none(record: str, expected: bool) -> None:
+    before = status()
+    after = {**before, "learned": {**before["learned"], "capacities": [capacity(record)]}}
+    assert moved(before, after) is expected
