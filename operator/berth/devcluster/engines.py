@@ -30,6 +30,8 @@ _BOUNDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _FIRST_TOKEN_SECONDS: Final = 0.08
 _TOKENS_PER_REQUEST: Final = 200.0
 _TICK_SECONDS: Final = 0.25
+_NOTHING: Final = 0.05
+"""Less of a request than this is none, once nobody asks any more."""
 
 
 def replay(trace: Sequence[float], step_seconds: float) -> Demand:
@@ -90,6 +92,8 @@ class Traffic:
         rate = running / self.seconds
         # A tick that was longer than a request takes must not make the flow swing.
         self.in_system = max(0.0, self.in_system + (arrivals - rate) * min(seconds, self.seconds))
+        if not arrivals and self.in_system < _NOTHING:
+            self.in_system = 0.0
         if not self.pods:
             return
         running = min(self.in_system, float(self.slots * len(self.pods)))

@@ -43,3 +43,8 @@ def test_what_has_waited_is_counted_beside_what_was_asked_for() -> None:
     assert (traffic.asked, traffic.waited) == (pytest.approx(80.0), 0.0)
     short = after(Traffic(lambda _: 16.0, slots=8), ["a"], 40)
     assert short.waited > 0.2 * short.asked
+
+
+def test_an_engine_that_nobody_asks_is_empty_in_the_end() -> None:
+    traffic = Traffic(lambda seconds: 4.0 if seconds < 5 else 0.0, slots=8)
+    assert after(traffic, ["a"], 60).in_system == 0.0
