@@ -49,6 +49,12 @@ class Metrics:
             buckets=DECISION_BUCKETS,
             registry=self.registry,
         )
+        self.prefetches = Counter(
+            "berth_prefetches_total",
+            "Fetches of weights ahead of replicas, by outcome.",
+            ["outcome"],
+            registry=self.registry,
+        )
         self.placements = Counter(
             "berth_gang_placements_total",
             "Gang placements by certificate.",

@@ -94,7 +94,7 @@ class ServiceLoop:
             period=period, wall=wall,
         )  # fmt: skip
         self.prefetcher = Prefetcher(
-            client, fleet, rooms, facts, self.observer, self.planner, demand, warmth, pods, nodes,
+            client, fleet, rooms, facts, self.observer, self.planner, demand, warmth, pods, nodes, metrics,
             most=prefetches, changed=self.wake, wall=wall,
         ) if prefetches else None  # fmt: skip
         writer = ServiceWriter(

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from berth.api.names import LABEL_PREFETCH_FOR
 from berth.cluster import wire
 from berth.cluster.cache import Cache
 from berth.cluster.client import ApiClient
@@ -24,6 +23,7 @@ from berth.controllers.facts import shorten
 from berth.controllers.services.cachelabels import CacheLabels, under_disk_pressure
 from berth.controllers.services.demand import DemandBook, method_of
 from berth.controllers.services.facts import is_ready
+from berth.controllers.services.fetches import ended_at, failure, fetched_for
 from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.planner import LOOK_PERIODS, ServicePlanner
 from berth.controllers.services.plans import deployment_plan
@@ -46,6 +46,7 @@ from berth.inference.records import Variant
 from berth.inference.room import Rooms
 from berth.inference.service import Mode, Verdict
 from berth.render.service.fetch import Keeping, fetch_pod, fetch_pod_name, keeping, unfetchable
+from berth.telemetry.metrics import Metrics
 from berth.values import EPHEMERAL_STORAGE, parse_resource
 
 _LOG: Final = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class Prefetcher:
         warmth: Warmth,
         pods: Cache[wire.Pod],
         nodes: Cache[wire.Node],
+        metrics: Metrics,
         *,
         most: int,
         changed: Callable[[ServiceKey], object],
@@ -100,14 +102,16 @@ class Prefetcher:
     ) -> None:
         self._client, self._fleet, self._rooms, self._facts = client, fleet, rooms, facts
         self._observer, self._planner, self._demand, self._warmth = observer, planner, demand, warmth
-        self._nodes, self._most, self._changed, self._wall = nodes, most, changed, wall
+        self._nodes, self._metrics = nodes, metrics
+        self._most, self._changed, self._wall = most, changed, wall
         self._labels = CacheLabels(client, nodes)
-        self._fetches = pods.index(_served)
+        self._fetches = pods.index(fetched_for)
         self._verdicts: dict[str, Verdict] = {}
         self._barred: dict[str, float] = {}  # name of a fetching pod -> until when it is not made again
-        self._refused: dict[str, tuple[float, str]] = {}  # service -> until when nothing is made for it, and why
+        self._refused: dict[str, tuple[int, float, str]] = {}  # service -> its generation, until when, and why
         self._kept: dict[str, tuple[tuple[int, int], Keeping | None]] = {}
         self._ways: dict[tuple[str, str], tuple[tuple[int, int], str]] = {}
+        self._defects: dict[str, str] = {}
         self._ended = asyncio.Event()
         pods.subscribe(self._on_pod)
 
@@ -138,17 +142,25 @@ class Prefetcher:
         now = self._wall()
         books = self._books()
         busy = await self._settle(books, now)
-        self._labels.begin()
-        for book in books.values():
-            self._note_holders(book)
+        self._note_holders(books.values())
         await self._labels.write()
-        held = self._bytes_by_label(books.values())
-        for book in books.values():
-            book.places = self._places(book, held, now)
-            book.need = self._need(book)
-        for book in books.values():
-            self._tell(book, now)
+        held = {book.keeping.label: book.weights for book in books.values() if book.keeping.image}
+        for uid, book in list(books.items()):
+            await asyncio.sleep(0)  # a fleet's worth of it is long, and others have shorter turns
+            try:
+                book.places = self._places(book, held, now)
+                book.need = self._need(book)
+                self._tell(book, now)
+            except Exception as problem:
+                self._note_defect(book.view, problem)
+                del books[uid]
         await self._fetch(list(books.values()), self._most - busy, now)
+
+    def _note_defect(self, view: ServiceView, problem: Exception) -> None:
+        """One bad service must not stop the others: logged once."""
+        if self._defects.get(view.uid) != repr(problem):
+            self._defects[view.uid] = repr(problem)
+            _LOG.error("service %s: no weights are fetched", view.name, exc_info=problem)
 
     # -- what there is -------------------------------------------------------------------------------------------
 
@@ -157,7 +169,11 @@ class Prefetcher:
         books: dict[str, _Book] = {}
         told: dict[str, Verdict] = {}
         for view, choice in self._planner.usable():
-            kept = self._keeping(view, choice)
+            try:
+                kept = self._keeping(view, choice)
+            except Exception as problem:
+                self._note_defect(view, problem)
+                continue
             if kept is not None and kept.label:
                 books[view.uid] = _Book(view, choice, kept)
             elif kept is not None:
@@ -172,6 +188,7 @@ class Prefetcher:
         live = self._observer.views
         self._kept = {uid: known for uid, known in self._kept.items() if uid in live}
         self._refused = {uid: known for uid, known in self._refused.items() if uid in live}
+        self._defects = {uid: known for uid, known in self._defects.items() if uid in live}
         self._ways = {key: known for key, known in self._ways.items() if key[0] in live}
 
     def _keeping(self, view: ServiceView, choice: Choice) -> Keeping | None:
@@ -195,20 +212,21 @@ class Prefetcher:
             self._ways[view.uid, variant.name] = known
         return known[1]
 
-    def _note_holders(self, book: _Book) -> None:
+    def _note_holders(self, books: Iterable[_Book]) -> None:
         """A replica that is ready has loaded its weights, so its node holds them; one that was slow had lost them."""
-        label = book.keeping.label
-        users: set[str] = set()
-        for pod in self._observer.pods(book.view):
-            users.add(pod.spec.node_name)
-            node = self._nodes.get(pod.spec.node_name)
-            if node is not None and is_ready(pod):
-                self._labels.ready(pod, node, label, cold=self._warmth.cold(pod))
-        if book.keeping.image:
-            self._labels.under_pressure(label, users)
-
-    def _bytes_by_label(self, books: Iterable[_Book]) -> dict[str, int]:
-        return {book.keeping.label: book.weights for book in books if book.keeping.image}
+        self._labels.begin()
+        users: dict[str, set[str]] = {}  # by label of weights that are images
+        for book in books:
+            label, nodes = book.keeping.label, set()
+            for pod in self._observer.pods(book.view):
+                nodes.add(pod.spec.node_name)
+                node = self._nodes.get(pod.spec.node_name)
+                if node is not None and is_ready(pod):
+                    self._labels.ready(pod, node, label, cold=self._warmth.cold(pod))
+            if book.keeping.image:
+                users.setdefault(label, set()).update(nodes)
+        for label, used in users.items():
+            self._labels.under_pressure(label, used)
 
     def _places(self, book: _Book, held: Mapping[str, int], now: float) -> tuple[CachePlace, ...]:
         view, spot = book.view, book.view.rules.spot
@@ -229,7 +247,7 @@ class Prefetcher:
     def _cache_node(self, book: _Book, name: str, slots: int, held: Mapping[str, int], now: float) -> CacheNode:
         node = self._nodes.get(name)
         labels = node.metadata.labels if node is not None else {}
-        pod = fetch_pod_name(book.view.key[1], _uri(book.view), name)
+        pod = _fetch_name(book.view, name)
         known = book.fetches.get(pod)
         full = node is None or under_disk_pressure(node)
         if node is not None and book.keeping.image:
@@ -265,13 +283,13 @@ class Prefetcher:
     def _tell(self, book: _Book, now: float) -> None:
         told = verdict(book.places, book.need, book.problem)
         if not told.status:
-            until, why = self._refused.get(book.view.uid, (0.0, ""))
+            refusal = self._refusal(book.view, now)
             wanted = to_fetch(book.places, book.need)
             unknown = [self._unfetchable(book, book.choice.variants[name]) for name, _ in wanted]
             if unknown and all(unknown):
                 told = Verdict(False, "NoFetcher", shorten(unknown[0]))
-            elif until > now:
-                told = Verdict(False, "FetchRefused", why)
+            elif refusal:
+                told = Verdict(False, "FetchRefused", refusal)
         self._say(book.view, told)
 
     def _say(self, view: ServiceView, told: Verdict) -> None:
@@ -290,7 +308,7 @@ class Prefetcher:
                 if not self._unfetchable(book, book.choice.variants[variant])
             ]
             for book in books
-            if self._refused.get(book.view.uid, (0.0, ""))[0] <= now
+            if not self._refusal(book.view, now)
         ]
         for book, name, node in in_turns(wanted, most):
             plan = deployment_plan(book.view, book.choice.variants[name], self._fleet)
@@ -301,8 +319,20 @@ class Prefetcher:
             except (Forbidden, Invalid, BadRequest) as problem:
                 if isinstance(problem, Forbidden) and problem.not_permitted:
                     raise
-                self._refused[book.view.uid] = (now + RETRY_SECONDS, shorten(problem.message))
-                self._say(book.view, Verdict(False, "FetchRefused", shorten(problem.message)))
+                self._count("refused")
+                words = shorten(problem.message)
+                self._refused[book.view.uid] = (book.view.object.metadata.generation, now + RETRY_SECONDS, words)
+                self._say(book.view, Verdict(False, "FetchRefused", words))
+            else:
+                self._count("started")
+
+    def _refusal(self, view: ServiceView, now: float) -> str:
+        """What the server said against a fetching pod of this very spec a while ago; empty where it may be tried."""
+        generation, until, why = self._refused.get(view.uid, (0, 0.0, ""))
+        return why if generation == view.object.metadata.generation and now < until else ""
+
+    def _count(self, outcome: str) -> None:
+        self._metrics.prefetches.labels(outcome).inc()
 
     async def _settle(self, books: Mapping[str, _Book], now: float) -> int:
         """Take in how fetches ended, and clean up after them; how many are under way."""
@@ -318,61 +348,41 @@ class Prefetcher:
                 busy += not pod.finished
                 if book is not None:
                     book.fetches[pod.metadata.name] = pod
-                    book.problem = book.problem or _failure(pod)
+                    book.problem = book.problem or failure(pod)
         return busy
 
     async def _over(self, pod: wire.Pod, book: _Book | None, now: float) -> bool:
         """Whether ``pod`` has served its purpose."""
         if pod.metadata.deleting:
             return False
+        where = pod.spec.node_name
         if pod.status.phase == "Succeeded":
-            node = self._nodes.get(pod.spec.node_name)
-            if node is not None and book is not None:
+            node = self._nodes.get(where)
+            # The name tells the weights: the service may ask for others by now.
+            if node is not None and book is not None and pod.metadata.name == _fetch_name(book.view, where):
                 await self._labels.put(node, book.keeping.label)
+                self._count("succeeded")
             return True
         if pod.status.phase == "Failed":
-            return book is None or now - _ended_at(pod) >= RETRY_SECONDS
-        if not pod.spec.node_name and now - pod.metadata.created >= BIND_SECONDS:
+            over = book is None or now - ended_at(pod) >= RETRY_SECONDS
+        elif not where and now - pod.metadata.created >= BIND_SECONDS:
             self._barred[pod.metadata.name] = now + RETRY_SECONDS
-            return True
-        return book is None
+            over = True
+        else:
+            return book is None
+        if over:
+            self._count("failed")
+        return over
 
     def _on_pod(self, old: wire.Pod | None, new: wire.Pod | None) -> None:
-        if new is not None and new.finished and (old is None or not old.finished) and _served(new) is not None:
+        if new is not None and new.finished and (old is None or not old.finished) and fetched_for(new) is not None:
             self._ended.set()
 
 
-def _served(pod: wire.Pod) -> ServiceKey | None:
-    """(namespace, service) that ``pod`` fetches for; None for every other pod."""
-    name = pod.metadata.labels.get(LABEL_PREFETCH_FOR)
-    return (pod.metadata.namespace, name) if name else None
-
-
-def _uri(view: ServiceView) -> str:
-    return (view.spec.model.uri if view.spec is not None else None) or ""
+def _fetch_name(view: ServiceView, node: str) -> str:
+    return fetch_pod_name(view.key[1], (view.spec.model.uri if view.spec is not None else None) or "", node)
 
 
 def _disk(node: wire.Node) -> int | None:
     text = node.status.allocatable.get(EPHEMERAL_STORAGE)
     return parse_resource(EPHEMERAL_STORAGE, text) if text is not None else None
-
-
-def _ended_at(pod: wire.Pod) -> float:
-    ends = [
-        status.state.terminated.finished_at.timestamp()
-        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
-        if status.state.terminated is not None and status.state.terminated.finished_at is not None
-    ]
-    return max(ends, default=pod.metadata.created)
-
-
-def _failure(pod: wire.Pod) -> str:
-    if pod.status.phase != "Failed":
-        return ""
-    words = [pod.status.reason, pod.status.message]
-    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        ended = status.state.terminated
-        if ended is not None and ended.exit_code:
-            words += [f"{status.name} ended with {ended.exit_code}", ended.message.strip()[-200:]]
-    said = ": ".join(word for word in words if word)
-    return shorten(f"pod {pod.metadata.name} on {pod.spec.node_name or 'no node'} failed{': ' if said else ''}{said}")

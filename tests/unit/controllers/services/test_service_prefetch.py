@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,7 +86,7 @@ class World:
         )  # fmt: skip
         self.prefetcher = Prefetcher(
             self.server, fleet, rooms, facts, observer, self.planner, self.demand, self.warmth, self.pods, self.nodes,
-            most=most, changed=self.woken.append, wall=self.server.now,
+            Metrics(), most=most, changed=self.woken.append, wall=self.server.now,
         )  # fmt: skip
         own = {"coldStart": {"modelCache": "NVMe"}, "template": {"spec": {"volumes": [FOLDER]}}}
         kinds = {"accelerators": {"types": ["L4"], "perReplica": 1}}
@@ -231,6 +232,36 @@ async def test_a_fetch_that_finds_no_room_gives_way_to_another_node() -> None:
     assert world.fetches().keys() == {"n0", "n1"} - {first}
 
 
+async def test_a_service_that_sleeps_finds_its_weights_when_it_wakes() -> None:
+    world = World()
+    assert world.view.plan is not None
+    world.view.plan = replace(world.view.plan, counts={})
+    await world.round()
+    assert len(world.fetches()) == 1
+
+
+async def test_a_fetch_of_other_weights_labels_nothing() -> None:
+    world = World(most=1)
+    world.expects(3.0)
+    await world.round()
+    (node,) = world.fetches()
+    world.ends(node, "Succeeded")
+    assert world.view.spec is not None
+    other = world.view.spec.model.model_copy(update={"uri": "hf://meta/another"})
+    world.view.spec = world.view.spec.model_copy(update={"model": other})
+    await world.round()
+    assert world.writes() == []
+
+
+async def test_pods_that_only_look_like_fetches_are_left_alone() -> None:
+    world = World()
+    meta = {"name": "mine", "namespace": "serving", "labels": {"berth.dev/prefetch-for": "chat"}}
+    world.server.put(PODS, {"metadata": meta, "spec": {"nodeName": "n1"}, "status": {"phase": "Succeeded"}})
+    await world.round()
+    assert world.server.pods().keys() == {"mine"}
+    assert world.labelled() == set()
+
+
 async def test_what_the_server_refuses_is_told_and_not_tried_every_time() -> None:
     world = World()
     world.expects(3.0)
@@ -285,6 +316,14 @@ async def test_a_node_short_of_disk_gets_nothing_and_has_lost_its_images() -> No
     (node,) = world.nodes
     assert node.metadata.labels == {"team": "a"}
     assert world.told == (False, "NoCacheRoom")
+
+
+async def test_images_that_are_in_use_survive_a_full_disk() -> None:
+    world = World(nodes=1, conditions=DISK_PRESSURE, model={**MODEL, "uri": "oci://registry.example/llama:1"})
+    world.node("n0", conditions=DISK_PRESSURE, **{model_cache_label("oci://registry.example/llama:1"): "true"})
+    world.replica("a", "n0")
+    await world.round()
+    assert world.writes() == []
 
 
 async def test_starts_are_learned_by_what_the_node_held_when_they_came() -> None:
