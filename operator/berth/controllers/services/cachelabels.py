@@ -15,6 +15,7 @@ from berth.cluster.client import ApiClient
 from berth.cluster.errors import Conflict, NotFound
 from berth.cluster.kinds import NODES
 from berth.controllers.services.warmth import cache_labels
+from berth.values import EPHEMERAL_STORAGE, parse_resource
 
 HELD: Final = "true"
 MOST_WRITES: Final = 20
@@ -25,6 +26,12 @@ def under_disk_pressure(node: wire.Node) -> bool:
     """Whether its kubelet is short of disk, deletes images and refuses pods."""
     stated = wire.condition(node.status.conditions, "DiskPressure")
     return stated is not None and stated.status == "True"
+
+
+def local_storage(node: wire.Node) -> int | None:
+    """Bytes that pods and images may have of its disk; None where it does not say."""
+    text = node.status.allocatable.get(EPHEMERAL_STORAGE)
+    return parse_resource(EPHEMERAL_STORAGE, text) if text is not None else None
 
 
 class CacheLabels:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,7 +21,7 @@ from berth.cluster.client import ApiClient
 from berth.cluster.errors import AlreadyExists, BadRequest, ClusterError, Forbidden, Invalid, NotLeading
 from berth.cluster.kinds import PODS
 from berth.controllers.facts import shorten
-from berth.controllers.services.cachelabels import CacheLabels, under_disk_pressure
+from berth.controllers.services.cachelabels import CacheLabels, local_storage, under_disk_pressure
 from berth.controllers.services.demand import DemandBook, method_of
 from berth.controllers.services.facts import is_ready
 from berth.controllers.services.fetches import ended_at, failure, fetched_for
@@ -47,7 +48,6 @@ from berth.inference.room import Rooms
 from berth.inference.service import Mode, Verdict
 from berth.render.service.fetch import Keeping, fetch_pod, fetch_pod_name, keeping, unfetchable
 from berth.telemetry.metrics import Metrics
-from berth.values import EPHEMERAL_STORAGE, parse_resource
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -148,8 +148,8 @@ class Prefetcher:
         for uid, book in list(books.items()):
             await asyncio.sleep(0)  # a fleet's worth of it is long, and others have shorter turns
             try:
-                book.places = self._places(book, held, now)
-                book.need = self._need(book)
+                book.need = {name: count for name, count in self._need(book).items() if count}
+                book.places = self._places(book, book.need, held, now)
                 self._tell(book, now)
             except Exception as problem:
                 self._note_defect(book.view, problem)
@@ -228,31 +228,42 @@ class Prefetcher:
         for label, used in users.items():
             self._labels.under_pressure(label, used)
 
-    def _places(self, book: _Book, held: Mapping[str, int], now: float) -> tuple[CachePlace, ...]:
+    def _rooms_of(self, book: _Book) -> tuple[CachePlace, ...]:
+        """What a need is reckoned from: by variant all free room as one node, for single nodes take long to list."""
         view, spot = book.view, book.view.rules.spot
         planned = view.plan.counts if view.plan is not None else {}
+        return tuple(
+            CachePlace(variant, planned.get(name, 0), (CacheNode("", self._free(view, variant)),))
+            for name, variant in book.choice.variants.items()
+            if name in view.needs and (spot.allowed if variant.spot else not spot.only)
+        )
+
+    def _free(self, view: ServiceView, variant: Variant) -> int:
+        return self._rooms.free(variant, view.needs[variant.name], self._facts(view, variant)[1])
+
+    def _places(
+        self, book: _Book, need: Mapping[str, int], held: Mapping[str, int], now: float
+    ) -> tuple[CachePlace, ...]:
+        """The nodes of every variant that is needed."""
+        view = book.view
         places = []
-        for name, variant in book.choice.variants.items():
-            if (variant.spot and not spot.allowed) or (spot.only and not variant.spot) or name not in view.needs:
-                continue
-            most = max(1, view.rules.max_replicas)
-            tolerations = self._facts(view, variant)[1]
-            slots: dict[str, int] = {}
-            for node in self._rooms.nodes(variant, view.needs[name], most, tolerations):
-                slots[node] = slots.get(node, 0) + 1
+        for name in need:
+            variant = book.choice.variants[name]
+            every, tolerations = self._free(view, variant), self._facts(view, variant)[1]
+            slots = Counter(self._rooms.nodes(variant, view.needs[name], every, tolerations))
             nodes = tuple(self._cache_node(book, node, count, held, now) for node, count in slots.items())
-            places.append(CachePlace(variant, planned.get(name, 0), nodes))
+            places.append(CachePlace(variant, 0, nodes))
         return tuple(places)
 
     def _cache_node(self, book: _Book, name: str, slots: int, held: Mapping[str, int], now: float) -> CacheNode:
         node = self._nodes.get(name)
         labels = node.metadata.labels if node is not None else {}
-        pod = _fetch_name(book.view, name)
+        pod = _fetch_name(book.view, name) if book.fetches or self._barred else ""
         known = book.fetches.get(pod)
         full = node is None or under_disk_pressure(node)
         if node is not None and book.keeping.image:
             stored = sum(size for label, size in held.items() if label in labels)
-            full = full or not has_disk(_disk(node), stored, book.weights)
+            full = full or not has_disk(local_storage(node), stored, book.weights)
         return CacheNode(
             name,
             slots,
@@ -267,10 +278,11 @@ class Prefetcher:
         view, plan = book.view, book.view.plan
         if plan is None:
             return {}
-        need = stand_ins(book.places)
+        places = self._rooms_of(book)
+        need = stand_ins(places)
         if view.rules.mode is not Mode.AUTO:
             return need
-        carried = sum(place.count * place.variant.capacity for place in book.places)
+        carried = sum(place.count * place.variant.capacity for place in places)
         known = self._demand.of(view)
         work = 0.0
         if known.target is not None and known.target.work is not None:
@@ -278,7 +290,7 @@ class Prefetcher:
             work = known.target.work + max(0.0, peak - known.target.point) - carried
         least = 0 if plan.replicas else 1
         most = max(0, view.rules.max_replicas - plan.replicas)
-        return larger(need, coming(book.places, work, least=least, most=most))
+        return larger(need, coming(places, work, least=least, most=most))
 
     def _tell(self, book: _Book, now: float) -> None:
         told = verdict(book.places, book.need, book.problem)
@@ -381,8 +393,3 @@ class Prefetcher:
 
 def _fetch_name(view: ServiceView, node: str) -> str:
     return fetch_pod_name(view.key[1], (view.spec.model.uri if view.spec is not None else None) or "", node)
-
-
-def _disk(node: wire.Node) -> int | None:
-    text = node.status.allocatable.get(EPHEMERAL_STORAGE)
-    return parse_resource(EPHEMERAL_STORAGE, text) if text is not None else None
