@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
 from berth.controllers.gauges import Gauges
+from berth.controllers.services.gauges import ServiceGauges
 from berth.telemetry.metrics import Metrics
 
 _BLOCK: Final = re.compile(r"(<!-- metrics -->\n).*?(\n<!-- /metrics -->)", re.DOTALL)
@@ -37,7 +38,9 @@ def rows() -> Iterator[tuple[str, str, str, str]]:
     """Name, type, labels and meaning of every metric, as they are exposed."""
     registry = Listing()
     nothing: Any = None  # what is read at a scrape, which there is none of here
-    Gauges(Metrics(registry), nothing, nothing, nothing, nothing, leading=lambda: False)
+    metrics = Metrics(registry)
+    Gauges(metrics, nothing, nothing, nothing, nothing, leading=lambda: False)
+    ServiceGauges(metrics)
     for collector in registry.collectors:
         families: Iterable[Metric] = collector.describe()  # type: ignore[attr-defined]  # ours all have it
         for family in families:

@@ -15,6 +15,7 @@ from typing import Final
 from berth.controllers.services.calibration import carries, listen
 from berth.controllers.services.demand import DemandBook, method_of, slo_met
 from berth.controllers.services.facts import CRASHES, start_seconds
+from berth.controllers.services.gauges import Seen, ServiceGauges
 from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.reserve import Reservations
 from berth.controllers.services.spotting import SpotWatch
@@ -62,6 +63,7 @@ class ServicePlanner:
         self._reservations, self._pod_facts, self._metrics = reservations, pod_facts, metrics
         self._spot, self._warmth = spot, warmth
         self._priority, self._carry_out, self._wall = priority, carry_out, wall
+        self._gauges = ServiceGauges(metrics)
         self._defects: dict[str, str] = {}  # uid -> what made its last decision fail
 
     def usable(self) -> list[tuple[ServiceView, Choice]]:
@@ -99,10 +101,12 @@ class ServicePlanner:
         for view, choice in self.usable():
             if view.uid in self._observer.views:
                 self._guarded(view, choice)
+                self._gauges.draw(Seen(view, choice, self._demand.of(view), self._observer.replicas(view, {})))
                 count += 1
             if time.perf_counter() - began > BUSY_SECONDS:
                 await asyncio.sleep(0)
                 began = time.perf_counter()
+        self._gauges.show()
         return count
 
     def decide(self, view: ServiceView) -> Plan | None:
