@@ -1,7 +1,8 @@
 """What a thousand InferenceServices cost the operator: CPU, time per decision, and writes when nothing changes.
 
-Every service has its own demand, read every 15 s; it is steady, so that once all replicas are there nothing has to be
-written. ``cpu_share`` is the operator's CPU over three such minutes, decisions, forecasts and queries included.
+Every service has its own demand, read every 15 s; it is steady and has been for an hour, so that once all replicas are
+there nothing has to be written. ``cpu_share`` is the operator's CPU over three such minutes, decisions, forecasts and
+queries included.
 """
 
 from __future__ import annotations
@@ -62,9 +63,14 @@ def demand(bench: Bench, name: str) -> Mapping[tuple[str, str], float]:
             by_service.setdefault(pod.name.partition("-")[0], []).append(pod.name)
     loads: dict[tuple[str, str], float] = {}
     for key, pods in by_service.items():
-        total = 2.0 + int(key[1:]) % 10 if name.endswith("running") else 0.0
+        total = load(name, key)
         loads |= {(manifests.NAMESPACE, pod): total / len(pods) for pod in pods}
     return loads
+
+
+def load(name: str, key: str) -> float:
+    """Of the metric ``name`` over all pods of the service ``key``, then as now."""
+    return 2.0 + int(key[1:]) % 10 if name.endswith("running") else 0.0
 
 
 def decision_quantile(text: str, share: float, before: Mapping[float, float]) -> float | None:
@@ -92,7 +98,7 @@ def main() -> None:
     fleet = SimulatedFleet(f"{NODES} L4 hosts", manifests.fleet(NODES, product=PRODUCT).nodes)
     holder: list[Bench] = []
     with (
-        MetricsServer(lambda name: demand(holder[0], name) if holder else {}) as server,
+        MetricsServer(lambda name: demand(holder[0], name) if holder else {}, load) as server,
         Bench("bench-services", fleet, operator_args=[f"--prometheus-url={server.url}"]) as bench,
     ):
         holder.append(bench)
