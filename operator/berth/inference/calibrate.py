@@ -146,7 +146,7 @@ class Curve:
         mine, other = (self.kept, self.missed) if trial.kept else (self.missed, self.kept)
         mine[at] = min(mine.get(at, 0.0) + 1.0, KEPT)
         for step in other:
-            if (step < at) if trial.kept else (step > at):
+            if (step <= at) if trial.kept else (step >= at):
                 other[step] *= FADES
         self.trials += 1
         best = min(range(-MOST_STEPS, MOST_STEPS + 1), key=lambda step: (self.contradicted(step), abs(step)))
@@ -158,7 +158,7 @@ class Curve:
     def contradicted(self, step: int) -> float:
         """The weight of what a capacity at ``step`` contradicts, the estimate's included."""
         kept = sum(count for at, count in self.kept.items() if at > step)
-        missed = sum(count for at, count in self.missed.items() if at < step)
+        missed = sum(count for at, count in self.missed.items() if at <= step)
         return kept + MISS_WEIGHT * missed + ESTIMATE_WEIGHT * abs(step) / STEPS_PER_DOUBLING
 
     def record(self) -> str:

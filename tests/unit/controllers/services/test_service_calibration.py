@@ -56,7 +56,7 @@ def serve(
 
 @pytest.mark.parametrize(
     ("each", "seconds", "signal", "expected"),
-    [(2.0, KEPT, ENGINE, 2.0), (0.5, MISSED, ENGINE, 1.0), (0.8, MISSED, ENGINE, 0.8), (2.0, KEPT, GATEWAY, 2.0)],
+    [(2.0, KEPT, ENGINE, 2.0), (0.5, MISSED, ENGINE, 1.0), (0.8, MISSED, ENGINE, 0.75), (2.0, KEPT, GATEWAY, 2.0)],
     ids=["more", "missed at little load", "less", "counted at the gateway"],
 )
 def test_a_replica_is_planned_to_carry_what_it_was_found_to(

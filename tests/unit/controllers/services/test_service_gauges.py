@@ -27,7 +27,7 @@ OD = make_variant(name="od")
 SPOT = make_variant(name="spot", capacity_type="Spot", zone="a", capacity=0.5)
 CHOICE = Choice(
     ServiceRequest("chat", None, Promise()),
-    Candidates(tuple(Candidate(variant, None, 0, "List") for variant in (OD, SPOT)), (), "L4"),
+    Candidates(tuple(Candidate(variant, None, 0, "Catalogue") for variant in (OD, SPOT)), (), "L4"),
     {"od": 1.0, "spot": 0.5},
 )
 PLAN = Plan({"od": 2, "spot": 2}, Memory(), Phase.READY, "", {}, usd_per_hour=2.4, on_demand_only_usd_per_hour=3.2)

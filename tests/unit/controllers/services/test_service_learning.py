@@ -1,0 +1,104 @@
+"""A service whose replicas carry another amount than estimated comes to the replicas that it needs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from berth.cluster.cache import Cache
+from berth.cluster.kinds import DEPLOYMENTS, NODES, PODS
+from berth.controllers.services.loop import ServiceLoop
+from berth.controllers.services.view import ServiceView
+from berth.telemetry.metrics import Metrics
+from berth.telemetry.readings import Reading, ServiceQuery, Telling
+from tests.builders.fleet import make_fleet, make_node
+from tests.unit.cluster.fakes import FakeClock
+from tests.unit.controllers.services.views import make_view
+
+PERIOD = 60.0
+SET = {"kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
+PRODUCT = {"nvidia.com/gpu.product": "NVIDIA-L40S"}
+
+
+class Running:
+    """One service that has ``demand`` requests in flight, on replicas that keep its promise up to ``holds`` each.
+
+    Its Deployment and pods follow every plan at once.
+    """
+
+    def __init__(self, demand: float, holds: float) -> None:
+        self.demand, self.holds, self.now = demand, holds, 1.7e9
+        client: Any = SimpleNamespace(transport=SimpleNamespace(clock=FakeClock()))
+        self.pods, recorder = Cache(client, PODS), SimpleNamespace()
+        fleet = make_fleet([make_node(f"n{i}", pool=None, devices=8, labels=PRODUCT) for i in range(8)], pools=())
+        self.loop = ServiceLoop(
+            client, fleet, self.pods, Cache(client, NODES), recorder, Metrics(), self,  # type: ignore[arg-type]
+            priority=lambda name: 0, period=PERIOD, wall=lambda: self.now,
+        )  # fmt: skip
+        self.loop.caches.services.observe(make_view(scaling={"forecast": {"method": "Persistence"}}).object)
+        self.view: ServiceView = next(iter(self.loop.observer.views.values()))
+
+    async def poll(
+        self, services: Sequence[ServiceQuery], percentile: Mapping[Any, int]
+    ) -> Mapping[tuple[str, str], Telling]:
+        """Demand is spread evenly; no time is kept beyond what a replica holds."""
+        pods = services[0].pods
+        each = self.demand / max(len(pods), 1)
+        seconds = {"ttft": 0.1 if each <= self.holds else 60.0}
+        readings = {"engine": Reading("Value", self.demand, self.now)}
+        return {services[0].key: Telling(readings, dict.fromkeys(pods, each), dict.fromkeys(pods, 0.0), seconds)}
+
+    async def history(self, *_: object) -> list[tuple[float, float | None]]:
+        """None."""
+        return []
+
+    async def rounds(self, count: int) -> None:
+        for _ in range(count):
+            self.now += PERIOD
+            await self.loop.planner.ask()
+            await self.loop.planner.decide_all()
+            assert self.view.plan is not None
+            for name, replicas in self.view.plan.counts.items():
+                self.follow(name, replicas)
+
+    def follow(self, variant: str, replicas: int) -> None:
+        labels = {"berth.dev/service-name": "chat", "berth.dev/variant": variant}
+        owner = {"uid": self.view.uid, "kind": "InferenceService", "name": "chat", "controller": True}
+        version = str(int(self.now))
+        meta = {"name": variant, "namespace": "serving", "uid": f"d-{variant}", "resourceVersion": version,
+                "labels": labels, "ownerReferences": [owner]}  # fmt: skip
+        deployment = {"metadata": meta, "spec": {"replicas": replicas}}
+        self.loop.caches.deployments.put(DEPLOYMENTS.decode(json.dumps(deployment).encode()))
+        ready = [{"type": "Ready", "status": "True", "lastTransitionTime": "2023-11-14T22:13:20Z"}]
+        for number in range(16):
+            name = f"{variant}-{number}"
+            meta = {"name": name, "namespace": "serving", "uid": name, "resourceVersion": version, "labels": labels,
+                    "creationTimestamp": "2023-11-14T22:13:00Z",
+                    "ownerReferences": [SET]}  # fmt: skip
+            body = {"metadata": meta, "spec": {"nodeName": f"n{number % 8}"}, "status": {"conditions": ready}}
+            pod = PODS.decode(json.dumps(body).encode())
+            self.pods.put(pod) if number < replicas else self.pods.remove(pod)
+
+
+@pytest.mark.parametrize(("share", "fewest", "most"), [(0.5, 8, 10), (1.0, 4, 4)])
+async def test_replicas_follow_what_they_are_found_to_carry(share: float, fewest: int, most: int) -> None:
+    estimate = await estimated()
+    running = Running(demand=3.9 * estimate, holds=share * estimate)
+    await running.rounds(10)
+    assert running.view.plan is not None
+    assert running.view.plan.replicas == 4
+    await running.rounds(200)
+    assert fewest <= running.view.plan.replicas <= most
+    assert "requests in flight, measured in" in running.view.plan.message
+
+
+async def estimated() -> float:
+    """What a replica is estimated to carry."""
+    running = Running(1.0, 1.0)
+    found = running.loop.planner._market.choice(running.view).found.reference_capacity
+    assert found is not None
+    return found.in_flight
