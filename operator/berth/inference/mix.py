@@ -184,8 +184,10 @@ class _Model:
 
     @property
     def _floor(self) -> int:
-        room = sum(high for offer, high in zip(self.offers, self.highs, strict=True) if not offer.variant.spot)
-        return min(self.bounds.on_demand_floor, self.most, room)
+        columns = list(zip(self.offers, self.kept, self.highs, strict=True))
+        room = sum(high for offer, _, high in columns if not offer.variant.spot)
+        kept = sum(kept for offer, kept, _ in columns if offer.variant.spot)
+        return min(self.bounds.on_demand_floor, self.most - kept, room)
 
     @property
     def _least(self) -> int:

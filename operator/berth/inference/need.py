@@ -36,7 +36,7 @@ def needed(rules: Rules, memory: Memory, sight: Sight, carried: float) -> tuple[
     """The need, and the memory with its clocks set. ``carried``: the work that the replicas asked for carry."""
     memory = _clocks(memory, sight)
     if memory.held is None:
-        memory = replace(memory, held=sum(sight.wanted.values()), held_work=carried)
+        memory = replace(memory, held=sum(sight.wanted.values()), held_work=carried, held_capacity=carried)
     total = sum(sight.wanted.values())
     if rules.mode is Mode.MANUAL:
         count = rules.manual_replicas

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from berth.inference.need import Need, holds_partly, metrics_verdict, needed
+from berth.inference.program import TINY
 from berth.inference.records import DemandState, Mix, MixBounds, Offer, Variant
 from berth.inference.retire import settle, staying, victims
 from berth.inference.service import (
@@ -41,27 +42,30 @@ def decide(rules: Rules, memory: Memory, sight: Sight, cheapest: Cheapest) -> Pl
     variants = {offer.variant.name: offer.variant for offer in sight.offers}
     stays = staying(sight.wanted, sight.replicas)
     have = sum(sight.wanted.values())
-    carried = sum(variants[name].capacity * count for name, count in sight.wanted.items() if name in variants)
-    need, memory = needed(rules, memory, sight, carried)
+    need, memory = needed(rules, memory, sight, _capacity(sight.wanted, variants))
     offers = [_limited(offer, stays, sight) for offer in sight.offers]
     free = cheapest(offers, _bounds(rules, need, sight, {}, need.floor, need.ceiling), stays)
-    mix, memory, held_by = _directed(rules, memory, sight, need, free, offers, stays, cheapest, variants)
+    mix, memory, held_by, kept = _directed(rules, memory, sight, need, free, offers, stays, cheapest, variants)
+    aim = _capacity(mix.counts, variants)
+    shrinks = aim < memory.held_capacity
     if not need.frozen:
-        memory = replace(memory, held=mix.replicas, held_work=min(need.work, _capacity(mix, variants)))
-    rooms = {offer.variant.name: offer.room + offer.growth for offer in offers}
-    safe = 0.0 if rules.mode is Mode.MANUAL else min(need.work, _capacity(mix, variants))
+        memory = replace(memory, held=mix.replicas, held_work=min(need.work, aim), held_capacity=aim)
+    rooms = {offer.variant.name: offer.room + offer.growth for offer in sight.offers}
+    safe = 0.0 if rules.mode is Mode.MANUAL else min(max(need.work, kept), aim)
     least = min(need.floor, mix.replicas)
-    counts = settle(mix.counts, sight.wanted, sight.replicas, variants, safe, rooms, least)
+    short = mix.short > 0 or mix.replicas < need.floor
+    counts = settle(mix.counts, sight.wanted, sight.replicas, variants, safe, rooms, least, short=short)
     counts = {name: count for name, count in counts.items() if count or sight.wanted.get(name)}
     decision = _decision(sight, need, counts, mix.bound_by or held_by, rules, memory, variants)
     advice = None
     if rules.mode is Mode.ADVISORY:
         counts, advice, decision = dict(sight.wanted), decision, None
+        memory = replace(memory, held=None)  # nothing was done, so what there is stays what counts
     if decision is not None and _repeats(memory, decision):
         decision = None
     after = sum(counts.values())
     if decision is not None:
-        memory = _remember(memory, decision, have, after)
+        memory = _remember(memory, decision, have, after, shrinks=shrinks)
     phase, message = _phase(rules, sight, need, mix, counts)
     if advice is not None:
         message = f"Advisory, from {advice.before} to {advice.after} replicas would be: {advice.message}"
@@ -88,10 +92,16 @@ def decide(rules: Rules, memory: Memory, sight: Sight, cheapest: Cheapest) -> Pl
 
 
 def _limited(offer: Offer, stays: Mapping[str, int], sight: Sight) -> Offer:
-    """A variant whose replicas never become ready gets no more of them."""
-    if offer.variant.name in sight.crashing:
-        return replace(offer, room=min(offer.room, stays.get(offer.variant.name, 0)), growth=0)
-    return offer
+    """``offer`` with the room there is for replicas that stay: those about to be taken hold theirs until they are gone.
+
+    A variant whose replicas never become ready gets no more of them.
+    """
+    name = offer.variant.name
+    there = stays.get(name, 0)
+    room = max(0, offer.room - (sight.wanted.get(name, 0) - there))
+    if name in sight.crashing:
+        return replace(offer, room=min(room, there), growth=0)
+    return offer if room == offer.room else replace(offer, room=room)
 
 
 def _bounds(rules: Rules, need: Need, sight: Sight, keep: Mapping[str, int], floor: int, ceiling: int) -> MixBounds:
@@ -121,44 +131,68 @@ def _directed(
     stays: Mapping[str, int],
     cheapest: Cheapest,
     variants: Mapping[str, Variant],
-) -> tuple[Mix, Memory, str]:
-    """The mix with the limits on how fast and when a service may change; which of them held it back."""
-    have = sum(stays.values())
+) -> tuple[Mix, Memory, str, float]:
+    """The mix with the limits on how fast and when a service may change; which of them held it back.
+
+    Last, the work that is carried on though less would be enough. Only carrying less has to wait: a move to other
+    variants takes nothing away, for what it replaces stays until the replacement serves.
+    """
     rooms = {offer.variant.name: offer.room + offer.growth for offer in offers}
     known = {name: min(count, rooms[name]) for name, count in stays.items() if name in variants}
-    takes = any(free.counts.get(name, 0) < count for name, count in known.items())
+    aimed = min(memory.held_capacity, _capacity(known, variants))
+    lower = _capacity(free.counts, variants) < aimed - TINY * max(1.0, aimed)
     since = sight.now if memory.lower_since is None else memory.lower_since
-    memory = replace(memory, lower_since=since if takes else None)
-    immediate = rules.mode is Mode.MANUAL or need.reason == "Idle"
-    held = "" if not takes or immediate else _held(rules, memory, sight, need)
-    floor, ceiling, bound = need.floor, need.ceiling, held
-    if takes and not held and not immediate:
-        least = have - rules.max_down.of(have)
+    memory = replace(memory, lower_since=since if lower else None)
+    if rules.mode is Mode.MANUAL or need.reason == "Idle":
+        return free, memory, "", 0.0
+    replicas = min(memory.held or 0, sum(stays.values()))
+    if any(free.counts.get(name, 0) < count for name, count in known.items()):
+        held = _fixed(rules, memory, sight, need)
+        if held:
+            ceiling = max(need.ceiling, sum(known.values()))
+            return cheapest(offers, _bounds(rules, need, sight, known, need.floor, ceiling), stays), memory, held, 0.0
+    if lower and (held := _waits(rules, memory, sight)):
+        more = replace(need, work=max(need.work, aimed))
+        mix = cheapest(offers, _bounds(rules, more, sight, {}, need.floor, max(need.ceiling, replicas)), stays)
+        if _capacity(mix.counts, variants) <= _capacity(
+            free.counts, variants
+        ):  # what there is may not, or cannot, stay
+            return free, memory, "", 0.0
+        return _asked_less(mix, need.work, variants), memory, held, aimed
+    floor, ceiling, bound = need.floor, need.ceiling, ""
+    if lower:
+        least = replicas - rules.max_down.of(replicas)
         if free.replicas < least:
             floor, bound = max(floor, least), "MaxDown"
-    if rules.max_up is not None and not need.waking and not immediate:
+    if rules.max_up is not None and not need.waking:
         there = sum(sight.wanted.values())  # what replaces replicas that leave is no growth
         most = max(there + rules.max_up.of(there), need.floor)
         if free.replicas > most:
             ceiling, bound = min(ceiling, most), "MaxUp"
-    keep = known if held else {}
-    if (floor, ceiling, keep) == (need.floor, need.ceiling, {}):
-        return free, memory, bound
-    if held:
-        floor, ceiling = max(floor, min(have, sum(known.values()))), max(ceiling, sum(known.values()))
-    return cheapest(offers, _bounds(rules, need, sight, keep, floor, ceiling), stays), memory, bound
+    if not bound:
+        return free, memory, "", 0.0
+    return cheapest(offers, _bounds(rules, need, sight, {}, floor, ceiling), stays), memory, bound, 0.0
 
 
-def _held(rules: Rules, memory: Memory, sight: Sight, need: Need) -> str:
-    """In one word, what forbids taking replicas away now; empty when nothing does."""
+def _fixed(rules: Rules, memory: Memory, sight: Sight, need: Need) -> str:
+    """In one word, why every replica has to stay where it is; empty when nothing says so."""
     if need.frozen or holds_partly(rules, memory, sight):
         return "DemandUnknown"
-    if sight.slo_met is False:
-        return "SloMissed"
+    return "SloMissed" if sight.slo_met is False else ""
+
+
+def _waits(rules: Rules, memory: Memory, sight: Sight) -> str:
+    """In one word, why no less may be carried yet; empty when nothing says so."""
     if memory.last_up is not None and sight.now - memory.last_up < sight.cold_start_seconds:
         return "ColdStart"
     lower = memory.lower_since if memory.lower_since is not None else sight.now
     return "DownAfter" if sight.now - lower < rules.down_after else ""
+
+
+def _asked_less(mix: Mix, work: float, variants: Mapping[str, Variant]) -> Mix:
+    """``mix`` as an answer to ``work``, where it was asked for more."""
+    short = max(0.0, work - _capacity(mix.counts, variants))
+    return mix if short > TINY * max(1.0, work) else replace(mix, short=0.0, bound_by="")
 
 
 def _decision(
@@ -181,8 +215,7 @@ def _decision(
         reason = "SpotReclaimed"
     elif (after > before and need.work == 0) or (after == need.floor and after > before and need.work < after - 1):
         reason = "MinReplicas" if rules.mode is not Mode.MANUAL else "Manual"
-    carries = sum(variants[name].capacity * count for name, count in counts.items() if name in variants)
-    text = f"{need.text}; {after} replica{'s' if after != 1 else ''} carry {carries:.3g}"
+    text = f"{need.text}; {after} replica{'s' if after != 1 else ''} carry {_capacity(counts, variants):.3g}"
     possible = sight.now + rules.down_after if after < before else sight.now
     return Decision(sight.now, before, after, reason, text[:1].upper() + text[1:], bound_by, possible)
 
@@ -194,13 +227,13 @@ def _repeats(memory: Memory, decision: Decision) -> bool:
     return (last.before, last.after, last.reason) == (decision.before, decision.after, decision.reason)
 
 
-def _remember(memory: Memory, decision: Decision, before: int, after: int) -> Memory:
+def _remember(memory: Memory, decision: Decision, before: int, after: int, *, shrinks: bool) -> Memory:
     return replace(
         memory,
         decisions=(decision, *memory.decisions)[:DECISIONS_KEPT],
         last_up=decision.time if after > before else memory.last_up,
         last_down=decision.time if after < before else memory.last_down,
-        lower_since=None if after < before else memory.lower_since,
+        lower_since=None if after < before and shrinks else memory.lower_since,
     )
 
 
@@ -274,8 +307,8 @@ def _events(
     return tuple(events)
 
 
-def _capacity(mix: Mix, variants: Mapping[str, Variant]) -> float:
-    return sum(variants[name].capacity * count for name, count in mix.counts.items() if name in variants)
+def _capacity(counts: Mapping[str, int], variants: Mapping[str, Variant]) -> float:
+    return sum(variants[name].capacity * count for name, count in counts.items() if name in variants)
 
 
 def _price(counts: Mapping[str, int], variants: Mapping[str, Variant]) -> float:

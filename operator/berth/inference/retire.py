@@ -37,13 +37,16 @@ def settle(
     work: float,
     rooms: Mapping[str, int],
     least: int = 0,
+    *,
+    short: bool = False,
 ) -> dict[str, int]:
     """What each Deployment is to ask for now, on the way from ``wanted`` to ``goal``.
 
     ``goal`` counts replicas that will stay; those about to be taken are asked for beside them, where there is room
     (``rooms``: replicas of a variant that can exist), until they are replaced. ``work`` is carried by, and ``least`` is
-    the number of, ready replicas all the time as far as it is so now. A variant that is not in ``variants`` has no
-    offer any more: its capacity counts as none.
+    the number of, ready replicas all the time as far as it is so now. ``short``: the goal is less than is needed, so
+    those about to be taken serve to their end. A variant that is not in ``variants`` has no offer any more: its
+    capacity counts as none.
     """
     capacity = {name: variant.capacity for name, variant in variants.items()}
     stays = staying({name: wanted.get(name, 0) for name in goal.keys() | wanted.keys()}, replicas)
@@ -65,10 +68,9 @@ def settle(
                 break
             counts[name] -= 1
             surplus -= 1
-    replaced = carried >= work - 1e-9 and serving >= least
+    replaced = not short and carried >= work - 1e-9 and serving >= least
     for name, count in counts.items():
-        fewest, most = _asked(count, replicas, name)
-        asked = fewest if replaced else most
+        asked = _asked(count, replicas, name)[0 if replaced else 1]
         counts[name] = min(asked, max(wanted.get(name, 0), rooms.get(name, asked)))
     return dict(sorted(counts.items()))
 

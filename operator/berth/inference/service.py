@@ -238,7 +238,8 @@ class Decision:
 class Memory:
     """What a decision must remember of earlier ones. None: not so at present.
 
-    ``held`` replicas for ``held_work`` are what the last plan aimed at while demand was known.
+    ``held`` replicas for ``held_work`` are what the last plan aimed at while demand was known, and ``held_capacity``
+    what they carry. ``lower_since``: less than that has been enough.
     """
 
     decisions: tuple[Decision, ...] = ()
@@ -249,6 +250,7 @@ class Memory:
     last_down: float | None = None
     held: int | None = None
     held_work: float = 0.0
+    held_capacity: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

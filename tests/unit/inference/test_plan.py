@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from berth.inference.mix import cheapest_mix
 from berth.inference.plan import decide
+from berth.inference.retire import leaving
 from berth.inference.service import DECISIONS_KEPT, Memory, Mode, Phase, Plan, Rules, Sight, SpotRules, Step, ZeroRules
 from tests.builders.services import make_offer, make_replica, make_replicas, make_sight
 
@@ -57,7 +59,7 @@ def test_pending_replicas_count_so_that_no_deficit_is_met_twice() -> None:
 
 
 def test_pending_replicas_of_one_variant_are_supply_for_the_others() -> None:
-    offers = (make_offer("od"), make_offer("other", usd=1.01))
+    offers = (make_offer("od", cold_start_seconds=60.0), make_offer("other", usd=1.01, cold_start_seconds=60.0))
     sight = make_sight(4.0, {"od": 2, "other": 2}, replicas=make_replicas(2), offers=offers)
     assert plan(sight).counts == {"od": 2, "other": 2}
 
@@ -148,6 +150,39 @@ def test_a_cheaper_variant_takes_over_only_when_it_serves() -> None:
         "dear": 0,
         "od": 2,
     }
+
+
+def test_a_return_to_spot_waits_for_nothing_but_its_replacement() -> None:
+    rooms = {"od": 20, "spot-a": 10, "spot-b": 10}
+    usual = Rules(spot=replace(SPOT, max_zone_loss=0.6))
+    rules, memory, sight = case(4.0, {"od": 4}, "od od od od", rooms, rules=usual)
+    made = plan(sight, rules, memory)
+    assert made.counts == {"od": 4, "spot-a": 2, "spot-b": 2}
+    starts = after(sight, made)
+    assert plan(starts, rules, made.memory).counts == made.counts
+    served = replace(starts, replicas=(*sight.replicas, *make_replicas(2, "spot-a"), *make_replicas(2, "spot-b")))
+    back = plan(served, rules, made.memory)
+    assert back.counts == {"od": 0, "spot-a": 2, "spot-b": 2}
+
+
+def test_a_decrease_waits_also_while_replicas_move() -> None:
+    _, memory, sight = case(8.0, {"od": 8}, "od " * 8, {"od": 20, "spot-a": 20})
+    memory = plan(sight, Rules(), memory).memory
+    less = replace(sight, seen=replace(sight.seen, work=2.0))
+    spot = Rules(spot=replace(SPOT, max_zone_loss=1.0))
+    made = plan(less, spot, memory)
+    assert made.counts == {"od": 8, "spot-a": 8}
+    served = after(less, made, replicas=(*sight.replicas, *make_replicas(8, "spot-a")))
+    moved = plan(served, spot, made.memory)
+    assert moved.counts == {"od": 0, "spot-a": 8}
+    assert plan(after(served, moved, 600.0), spot, moved.memory).replicas == 4
+
+
+def test_where_a_variant_is_full_of_what_leaves_another_stands_in() -> None:
+    usual = Rules(spot=replace(SPOT, max_zone_loss=1.0))
+    rooms = {"od": 5, "spot-a": 2}
+    rules, memory, sight = case(2.0, {"spot-a": 2}, "spot-a! spot-a!", rooms, rules=usual)
+    assert plan(sight, rules, memory).counts == {"od": 2, "spot-a": 2}
 
 
 @pytest.mark.parametrize("work", [1.0, 8.0])
@@ -311,8 +346,46 @@ def sights(draw: st.DrawFn) -> tuple[Rules, Memory, Sight]:
     return rules, memory, sight
 
 
+def case(
+    work: float | None,
+    wanted: dict[str, int],
+    pods: str,
+    rooms: dict[str, int],
+    *,
+    rules: Rules | None = None,
+    memory: Memory | None = None,
+    capacity: Mapping[str, float] | None = None,
+    **fields: Any,
+) -> tuple[Rules, Memory, Sight]:
+    """A drawn case in short: ``pods`` are names of variants, ``-`` behind one that is not ready, ``!`` a notice."""
+    replicas = tuple(
+        make_replica(
+            f"p{i}", text.rstrip("-!"), ready=text.rstrip("!")[-1] != "-", leaving_at=NOW + 60 if "!" in text else None
+        )
+        for i, text in enumerate(pods.split())
+    )
+    offers = tuple(
+        make_offer(name, rooms.get(name, 0), usd=usd, capacity=(capacity or {}).get(name, 1))
+        for name, usd in zip(NAMES, (1.0, 0.3, 0.35), strict=True)
+    )
+    sight = make_sight(work, wanted, replicas=replicas, offers=offers, cold_start_seconds=30.0, **fields)
+    return rules or Rules(max_replicas=1), memory or Memory(), sight
+
+
 @settings(max_examples=150, deadline=None)
 @given(sights())
+@example(
+    case(0.0, {"od": 4}, "od od! od! od!", {"od": 4}, rules=Rules(min_replicas=4), crashing=frozenset({"od"}))
+)  # what leaves a variant that crashes is replaced by nothing
+@example(
+    case(
+        None,
+        {"spot-a": 1},
+        "",
+        {"od": 2, "spot-a": 1},
+        rules=Rules(min_replicas=2, max_replicas=2, spot=SpotRules(on_demand_floor=2)),
+    )
+)  # what has to stay leaves no room for all of the on-demand floor
 def test_any_plan_keeps_the_floor_stays_within_room_and_takes_nothing_that_is_needed(
     drawn: tuple[Rules, Memory, Sight],
 ) -> None:
@@ -329,11 +402,38 @@ def test_any_plan_keeps_the_floor_stays_within_room_and_takes_nothing_that_is_ne
         assert made.replicas >= min(rules.min_replicas, usable)
 
 
+def lost(name: str, sight: Sight, made: Plan) -> int:
+    """Replicas that ``made`` gives up to a notice: their nodes go too, and so does the room that they had."""
+    before, after = sight.wanted.get(name, 0), made.counts.get(name, 0)
+    return max(0, leaving(before, sight.replicas, name) - leaving(after, sight.replicas, name))
+
+
 @settings(max_examples=150, deadline=None)
 @given(sights())
+@example(case(2.0, {"od": 1, "spot-a": 2}, "spot-a! spot-a-", {"od": 1, "spot-a": 2}, memory=PATIENT))
+@example(
+    case(0.0, {"od": 1, "spot-a": 3}, "spot-a- spot-a- spot-a od-!", {"od": 1, "spot-a": 3}, memory=PATIENT)
+)  # a move goes on while a decrease would have to wait
+@example(
+    case(0.0, {"od": 2, "spot-a": 1}, "spot-a-!", {"od": 2, "spot-a": 1}, rules=Rules(max_replicas=1, spot=SPOT))
+)  # one that leaves holds the room that a plan would use
+@example(
+    case(0.0, {"od": 1, "spot-a": 2}, "spot-a spot-a-!", {"od": 1, "spot-a": 2}, capacity={"od": 2})
+)  # less must be carried from now on, whatever would have to wait
+@example(
+    case(
+        7.0,
+        {"spot-a": 3, "spot-b": 3},
+        "spot-b",
+        {"od": 1, "spot-a": 6, "spot-b": 3},
+        rules=Rules(max_replicas=1, spot=SPOT),
+        capacity={"spot-a": 2, "spot-b": 2},
+    )
+)  # replicas kept until a move is done are no more to aim at
 def test_a_plan_repeated_on_its_own_result_changes_nothing(drawn: tuple[Rules, Memory, Sight]) -> None:
     rules, memory, sight = drawn
     rules = replace(rules, max_down=Step(share=1.0))
     made = plan(sight, rules, memory)
-    again = plan(replace(sight, wanted=made.counts), rules, made.memory)
+    offers = tuple(replace(offer, room=offer.room - lost(offer.variant.name, sight, made)) for offer in sight.offers)
+    again = plan(replace(sight, wanted=made.counts, offers=offers), rules, made.memory)
     assert {n: c for n, c in again.counts.items() if c} == {n: c for n, c in made.counts.items() if c}
