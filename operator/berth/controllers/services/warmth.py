@@ -25,9 +25,13 @@ def cache_labels(node: wire.Node | None) -> frozenset[str] | None:
 
 @dataclass(slots=True)
 class _Start:
-    """``held``: the labels at the binding, None unknown; ``cold``: it took as long as without weights."""
+    """``held``: the labels at the binding, None unknown; ``cold``: it took as long as without weights.
+
+    ``missed``: it was over when this process first saw the pod.
+    """
 
     held: frozenset[str] | None
+    missed: bool = False
     cold: bool = False
 
 
@@ -40,9 +44,14 @@ class Warmth:
         pods.subscribe(self._on_pod)
 
     def cached(self, market: Market, view: ServiceView, choice: Choice, variant: Variant, pod: wire.Pod) -> bool | None:
-        """Whether the start of ``pod``, which is over, found its weights; None: it cannot be told."""
+        """Whether the start of ``pod``, which is over, found its weights; None: nothing is to be learned from it.
+
+        Because it cannot be told, or because an earlier process has learned it: what it knew is in ``view.starts``.
+        """
         uri = view.spec.model.uri if view.spec is not None else None
         start = self._starts.get(pod.metadata.uid)
+        if start is not None and start.missed and view.persisted.get("learned", {}).get("coldStarts"):
+            return None
         if uri is None:
             return False
         label = model_cache_label(uri)
@@ -70,4 +79,5 @@ class Warmth:
             self._starts.pop(uid, None)
         elif uid not in self._starts and pod.spec.node_name and service_key(pod) is not None:
             missed = old is None and is_ready(pod)
-            self._starts[uid] = _Start(None if missed else cache_labels(self._nodes.get(pod.spec.node_name)))
+            held = None if missed else cache_labels(self._nodes.get(pod.spec.node_name))
+            self._starts[uid] = _Start(held, missed)
