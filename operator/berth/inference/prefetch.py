@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from berth.inference.records import Variant
 from berth.inference.service import Verdict
+from berth.values import plural
 
 K = TypeVar("K")
 
@@ -130,10 +131,10 @@ def verdict(places: Iterable[CachePlace], need: Mapping[str, int], problem: str 
     if not missing:
         return Verdict(True, "Sufficient", "replicas to come find nodes that hold the weights")
     if under_way:
-        return Verdict(False, "Fetching", f"weights are being fetched for {missing} replicas to come")
+        return Verdict(False, "Fetching", f"weights are being fetched for {plural(missing, 'replica')} to come")
     if problem:
         return Verdict(False, "FetchFailed", problem)
-    return Verdict(False, "NoCacheRoom", f"{missing} replicas to come find no node with room for the weights")
+    return Verdict(False, "NoCacheRoom", f"no node has room for the weights of {plural(missing, 'replica')} to come")
 
 
 def _price(place: CachePlace) -> tuple[float, str]:

@@ -9,6 +9,7 @@ from berth.catalogue.serving import Sizing
 from berth.catalogue.sizing import ServedModel, Unfit, serving_devices, serving_fits
 from berth.inference.capacity import Capacity, Promise, capacity, concurrency, kv_room
 from berth.inference.request import ServiceRequest
+from berth.values import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def _too_slow(found: Capacity, promise: Promise, devices: int) -> str:
 
 def _too_few(devices: int, most: int, weights: int = 0) -> str:
     holds = f" to hold {_gigabytes(weights)} of weights" if weights else ""
-    return f"a replica takes {devices} devices{holds}, and its nodes have {most}"
+    return f"a replica takes {plural(devices, 'device')}{holds}, and its nodes have {most}"
 
 
 def _seconds(amount: float) -> str:

@@ -29,7 +29,7 @@ from berth.training.job import Job, Sight
 from berth.training.recovery import Fault, awaits_quota, backoff_left, find_fault, lost_after_failure
 from berth.training.starting import start_fault, starting
 from berth.training.state import ACTIVE, FINISHED, Cause, Delete, Event, JobState, Phase, Reason, Step, Worker
-from berth.values import format_duration
+from berth.values import format_duration, plural
 
 NAME_SECONDS = 2.0
 """How often a job looks whether the pods of an earlier one of its name are gone."""
@@ -185,7 +185,8 @@ def _running(
     if job.max_duration is not None:
         left = job.max_duration - state.ran_before - (sight.now - state.conditions["AllRunning"].since)
         if left <= 0:
-            words = f"ran for spec.maxDuration ({format_duration(job.max_duration)}) over {state.attempt} attempts"
+            over = plural(state.attempt, "attempt")
+            words = f"ran for spec.maxDuration ({format_duration(job.max_duration)}) over {over}"
             ended = end(job, state, sight.now, Fault(Cause.FAILURE, Reason.DEADLINE_EXCEEDED, words))
             state, event = fail(ended, sight.now, "DeadlineExceeded", words)
             removed, wake = clear(job, sight.workers, sight, grace=None)
@@ -213,7 +214,7 @@ def _stop(job: Job, state: JobState, sight: Sight, fault: Fault) -> Step:
             message=f"Restarting: {fault.message}",
             avoid=with_avoided(state.avoid, fault.avoid),
         ).with_condition("Placed", False, "Restarting", fault.message, now=sight.now)
-        used = f"{ended.restarts.failure} of {job.max_restarts} restarts used"
+        used = f"{ended.restarts.failure} of {plural(job.max_restarts, 'restart')} used"
         charge = used if fault.cause == Cause.FAILURE else "not charged"
         events.append(Event("Restarting", f"after attempt {state.attempt}, {charge}: {fault.message}"))
     delete, wake = clear(job, sight.workers, sight)

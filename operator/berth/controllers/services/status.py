@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -205,7 +206,7 @@ def _figures(figures: Figures) -> Json:
         "current": None if figures.current is None else f"{figures.current:.4g}",
         "forecast": None if figures.forecast is None else f"{figures.forecast:.4g}",
         "horizonSeconds": round(figures.horizon_seconds),
-        "percentile": round(100 * figures.quantile),
+        "percentile": math.floor(100 * figures.quantile + 1e-9) or None,  # 99.5 is not 100
         "asOf": rfc3339(figures.as_of),
     }
     forecast: Json = {

@@ -53,6 +53,13 @@ def test_how_long_demand_has_been_unknown_survives_a_restart() -> None:
     assert restore(later)[0].unknown_since == NOW
 
 
+@pytest.mark.parametrize(("quantile", "shown"), [(0.995, 99), (0.95, 95), (0.29, 29), (0.0, None)])
+def test_a_percentile_is_never_rounded_up_and_absent_where_nothing_is_foreseen(
+    quantile: float, shown: int | None
+) -> None:
+    assert status(figures=replace(FIGURES, quantile=quantile))["demand"].get("percentile") == shown
+
+
 def test_nothing_written_is_nothing_remembered() -> None:
     assert restore({}) == (Memory(), ColdStarts(), Learned())
 
