@@ -116,6 +116,12 @@ def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     return next((stated for stated in conditions if stated.type == kind), None)
 
 
+def holds(conditions: tuple[Condition, ...], kind: str) -> bool:
+    """Whether the condition of type ``kind`` is stated to be True."""
+    stated = condition(conditions, kind)
+    return stated is not None and stated.status == "True"
+
+
 class ResourceNeeds(Wire, frozen=True):
     """Requests and limits as quantity texts."""
 
@@ -291,8 +297,7 @@ class Node(Wire, frozen=True):
     @property
     def ready(self) -> bool:
         """Whether the kubelet says, and recently said, that it can run pods."""
-        stated = condition(self.status.conditions, "Ready")
-        return stated is not None and stated.status == "True"
+        return holds(self.status.conditions, "Ready")
 
 
 class Custom(Wire, frozen=True):

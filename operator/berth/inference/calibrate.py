@@ -17,11 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from math import inf, log2
+from math import log2
 from statistics import median
 from typing import Any, Final, NamedTuple
-
-from berth.inference.capacity import Promise
 
 WINDOW_SECONDS: Final = 300.0
 """Of one trial: engines' times at a percentile are measured over as much, so windows share no request."""
@@ -81,10 +79,9 @@ class Trial:
     kept: bool
 
 
-def kept(promise: Promise, seconds: Mapping[str, float]) -> bool | None:
-    """Whether every promised time that was measured is kept, ``seconds`` by ttft, itl, latency; None: none was."""
-    promised = {"ttft": promise.ttft, "itl": promise.itl, "latency": promise.latency}
-    measured = [seconds[name] <= bound for name, bound in promised.items() if bound < inf and name in seconds]
+def kept(promised: Mapping[str, float], seconds: Mapping[str, float]) -> bool | None:
+    """Whether every time promised that was measured is kept, both in seconds by name; None: none was."""
+    measured = [seconds[name] <= bound for name, bound in promised.items() if name in seconds]
     return all(measured) if measured else None
 
 

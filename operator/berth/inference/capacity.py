@@ -57,7 +57,13 @@ class Promise:
     @property
     def timed(self) -> bool:
         """Whether any time is promised."""
-        return min(self.ttft, self.itl, self.latency) < inf
+        return bool(self.times)
+
+    @property
+    def times(self) -> dict[str, float]:
+        """What is promised, by ``ttft``, ``itl`` and ``latency``."""
+        bounds = {"ttft": self.ttft, "itl": self.itl, "latency": self.latency}
+        return {name: bound for name, bound in bounds.items() if bound < inf}
 
 
 @dataclass(frozen=True, slots=True)

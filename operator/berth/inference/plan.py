@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from berth.inference.need import Need, holds_partly, metrics_verdict, needed
 from berth.inference.program import TINY
-from berth.inference.records import DemandState, Mix, MixBounds, Offer, Variant
+from berth.inference.records import DemandState, Mix, MixBounds, Offer, Variant, carried
 from berth.inference.retire import settle, staying, victims
 from berth.inference.service import (
     DECISIONS_KEPT,
@@ -27,7 +27,7 @@ from berth.inference.service import (
     Sight,
     Verdict,
 )
-from berth.values import format_duration
+from berth.values import format_duration, plural
 
 Cheapest = Callable[[Sequence[Offer], MixBounds, Mapping[str, int]], Mix]
 """Finds the cheapest mix within bounds, given the counts there are."""
@@ -42,11 +42,11 @@ def decide(rules: Rules, memory: Memory, sight: Sight, cheapest: Cheapest) -> Pl
     variants = {offer.variant.name: offer.variant for offer in sight.offers}
     stays = staying(sight.wanted, sight.replicas)
     have = sum(sight.wanted.values())
-    need, memory = needed(rules, memory, sight, _capacity(sight.wanted, variants))
+    need, memory = needed(rules, memory, sight, carried(sight.wanted, variants))
     offers = [_limited(offer, stays, sight) for offer in sight.offers]
     free = cheapest(offers, _bounds(rules, need, sight, {}, need.floor, need.ceiling), stays)
     mix, memory, held_by, kept = _directed(rules, memory, sight, need, free, offers, stays, cheapest, variants)
-    aim = _capacity(mix.counts, variants)
+    aim = carried(mix.counts, variants)
     shrinks = aim < memory.held_capacity
     if not need.frozen:
         memory = replace(memory, held=mix.replicas, held_work=min(need.work, aim), held_capacity=aim)
@@ -139,8 +139,8 @@ def _directed(
     """
     rooms = {offer.variant.name: offer.room + offer.growth for offer in offers}
     known = {name: min(count, rooms[name]) for name, count in stays.items() if name in variants}
-    aimed = min(memory.held_capacity, _capacity(known, variants))
-    lower = _capacity(free.counts, variants) < aimed - TINY * max(1.0, aimed)
+    aimed = min(memory.held_capacity, carried(known, variants))
+    lower = carried(free.counts, variants) < aimed - TINY * max(1.0, aimed)
     since = sight.now if memory.lower_since is None else memory.lower_since
     memory = replace(memory, lower_since=since if lower else None)
     if rules.mode is Mode.MANUAL or need.reason == "Idle":
@@ -154,9 +154,7 @@ def _directed(
     if lower and (held := _waits(rules, memory, sight)):
         more = replace(need, work=max(need.work, aimed))
         mix = cheapest(offers, _bounds(rules, more, sight, {}, need.floor, max(need.ceiling, replicas)), stays)
-        if _capacity(mix.counts, variants) <= _capacity(
-            free.counts, variants
-        ):  # what there is may not, or cannot, stay
+        if carried(mix.counts, variants) <= carried(free.counts, variants):  # what there is may not, or cannot, stay
             return free, memory, "", 0.0
         return _asked_less(mix, need.work, variants), memory, held, aimed
     floor, ceiling, bound = need.floor, need.ceiling, ""
@@ -191,7 +189,7 @@ def _waits(rules: Rules, memory: Memory, sight: Sight) -> str:
 
 def _asked_less(mix: Mix, work: float, variants: Mapping[str, Variant]) -> Mix:
     """``mix`` as an answer to ``work``, where it was asked for more."""
-    short = max(0.0, work - _capacity(mix.counts, variants))
+    short = max(0.0, work - carried(mix.counts, variants))
     return mix if short > TINY * max(1.0, work) else replace(mix, short=0.0, bound_by="")
 
 
@@ -215,7 +213,7 @@ def _decision(
         reason = "SpotReclaimed"
     elif (after > before and need.work == 0) or (after == need.floor and after > before and need.work < after - 1):
         reason = "MinReplicas" if rules.mode is not Mode.MANUAL else "Manual"
-    text = f"{need.text}; {after} replica{'s' if after != 1 else ''} carry {_capacity(counts, variants):.3g}"
+    text = f"{need.text}; {plural(after, 'replica')} carry {carried(counts, variants):.3g}"
     possible = sight.now + rules.down_after if after < before else sight.now
     return Decision(sight.now, before, after, reason, text[:1].upper() + text[1:], bound_by, possible)
 
@@ -249,7 +247,7 @@ def _phase(rules: Rules, sight: Sight, need: Need, mix: Mix, counts: Mapping[str
         names = ", ".join(sorted(sight.crashing))
         return Phase.FAILED, f"Replicas of {names} end before they are ready; see their logs. No more are started"
     if not ready:
-        return Phase.STARTING, f"{total} replica{'s' if total != 1 else ''} start; {need.text}"
+        return Phase.STARTING, f"{plural(total, 'replica')} start; {need.text}"
     if mix.short > 0:
         return Phase.DEGRADED, _shortage(mix)
     if ready < min(rules.min_replicas, total) or sight.slo_met is False:
@@ -305,10 +303,6 @@ def _events(
     if sight.seen.state is DemandState.UNKNOWN:
         events.append(Event("MetricsLost", need.text[:1].upper() + need.text[1:], True))
     return tuple(events)
-
-
-def _capacity(counts: Mapping[str, int], variants: Mapping[str, Variant]) -> float:
-    return sum(variants[name].capacity * count for name, count in counts.items() if name in variants)
 
 
 def _price(counts: Mapping[str, int], variants: Mapping[str, Variant]) -> float:

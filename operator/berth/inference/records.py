@@ -47,6 +47,11 @@ class Variant:
         return self.capacity_type == "Spot"
 
 
+def carried(counts: Mapping[str, int], variants: Mapping[str, Variant]) -> float:
+    """Work that so many replicas by variant carry; those of a variant that is not in ``variants`` carry none."""
+    return sum(variants[name].capacity * count for name, count in counts.items() if name in variants)
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A variant and how many replicas of it can exist.

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from berth.catalogue.serving import SpotPrior
-from berth.inference.records import Mix, MixBounds, Offer, Variant
+from berth.inference.records import Mix, MixBounds, Offer, Variant, carried
 from berth.inference.service import Verdict
 
 Cheapest = Callable[[Sequence[Offer], MixBounds, Mapping[str, int]], Mix]
@@ -256,8 +256,7 @@ def penalty(promise: float, usd_per_work: float) -> float:
 
 def expected_loss(counts: Mapping[str, int], variants: Mapping[str, Variant], work: float, outlook: Outlook) -> float:
     """Dollars an hour that work not served after losses costs, by expectation, beyond what capacity to spare covers."""
-    carried = sum(variants[name].capacity * count for name, count in counts.items() if name in variants)
-    spare = max(0.0, carried - work)
+    spare = max(0.0, carried(counts, variants) - work)
     lost: dict[Place, float] = {}
     prices: dict[Place, float] = {}
     together = 0.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from berth.values import format_bytes, format_duration
+from berth.values import format_bytes, format_duration, plural
 
 PRIOR_FAILURES_PER_NODE_DAY = 6.5e-3
 """Prior rate of failures that end a job, per node and day (Kokolis et al. 2024, arXiv 2410.21680, larger cluster)."""
@@ -76,7 +76,7 @@ def initial_policy(
     mtbf = mtbf_seconds(nodes, failures_per_node_day)
     known = size_bytes > 0 and write_bytes_per_second > 0
     stall = size_bytes / write_bytes_per_second if known else 0.0
-    rate = f"{nodes} node{'s' if nodes != 1 else ''} at {failures_per_node_day * 1000:.3g} failures per 1,000 node-days"
+    rate = f"{plural(nodes, 'node')} at {failures_per_node_day * 1000:.3g} failures per 1,000 node-days"
     if fixed_interval_seconds is not None:
         return CheckpointPolicy(round(fixed_interval_seconds), size_bytes, stall, mtbf, "spec.checkpoint.interval")
     if not known:

@@ -24,8 +24,7 @@ MOST_WRITES: Final = 20
 
 def under_disk_pressure(node: wire.Node) -> bool:
     """Whether its kubelet is short of disk, deletes images and refuses pods."""
-    stated = wire.condition(node.status.conditions, "DiskPressure")
-    return stated is not None and stated.status == "True"
+    return wire.holds(node.status.conditions, "DiskPressure")
 
 
 def local_storage(node: wire.Node) -> int | None:

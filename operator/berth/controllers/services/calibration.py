@@ -18,6 +18,7 @@ from berth.inference.demand import EXPIRES_SECONDS
 from berth.inference.service import Replica
 from berth.telemetry.presets import counts_requests_in_flight, presets, reported_by_replicas
 from berth.telemetry.readings import Telling
+from berth.values import plural
 
 AUTO: Final = "Auto"
 QUEUED: Final = 1.0
@@ -48,7 +49,7 @@ def listen(
     loads = _loads(choice, unit, ready, by_pod, telling)
     promise = choice.request.promise
     if loads:
-        view.capacities.hear(now, loads, kept(promise, telling.seconds), timed=promise.timed)
+        view.capacities.hear(now, loads, kept(promise.times, telling.seconds), timed=promise.timed)
 
 
 def tried(signals: Sequence[Signal]) -> Signal | None:
@@ -76,7 +77,7 @@ def carries(view: ServiceView, choice: Choice, signals: Sequence[Signal]) -> str
             sized = load_of(estimate, signal.preset) * choice.sized[variant.name]
             said[kind] = (
                 f"a replica on {variant.accelerator} carries {sized * view.capacities.factor(kind):.3g} {what},"
-                f" measured in {trials} trial{'s' if trials != 1 else ''} ({sized:.3g} estimated)"
+                f" measured in {plural(trials, 'trial')} ({sized:.3g} estimated)"
             )
     return "; ".join(said.values())
 

@@ -13,6 +13,7 @@ from berth.controllers.services.forecaster import AUTO, Forecaster
 from berth.controllers.services.supply import Choice
 from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.fleet.fleet import Fleet
+from berth.inference.calibrate import kept
 from berth.inference.capacity import Capacity
 from berth.inference.demand import Sample, SignalFacts, combine
 from berth.inference.records import DemandState
@@ -136,13 +137,8 @@ def slo_met(view: ServiceView, telling: Telling) -> bool | None:
     slo = view.spec.slo if view.spec is not None else None
     if slo is None:
         return None
-    promised = {"ttft": slo.ttft, "itl": slo.itl, "latency": slo.latency}
-    measured = [
-        telling.seconds[name] <= parse_duration(text)
-        for name, text in promised.items()
-        if text is not None and name in telling.seconds
-    ]
-    return all(measured) if measured else None
+    stated = {"ttft": slo.ttft, "itl": slo.itl, "latency": slo.latency}
+    return kept({name: parse_duration(text) for name, text in stated.items() if text is not None}, telling.seconds)
 
 
 def method_of(view: ServiceView) -> str:

@@ -26,9 +26,8 @@ def service_key(pod: wire.Pod) -> tuple[str, str] | None:
 
 def replica(pod: wire.Pod, node: wire.Node | None, leaving: Leaving, in_flight: float | None = None) -> Replica:
     """One live pod as the plan sees it."""
-    ready = wire.condition(pod.status.conditions, "Ready")
-    is_ready = ready is not None and ready.status == "True"
-    since = ready.last_transition_time if ready is not None else None
+    ready, stated = is_ready(pod), wire.condition(pod.status.conditions, "Ready")
+    since = stated.last_transition_time if ready and stated is not None else None
     started = any(status.started for status in pod.status.container_statuses)
     return Replica(
         name=pod.metadata.name,
@@ -37,9 +36,9 @@ def replica(pod: wire.Pod, node: wire.Node | None, leaving: Leaving, in_flight: 
         created=pod.metadata.created,
         node=pod.spec.node_name,
         zone=node.metadata.labels.get(ZONE_LABEL, "") if node is not None else "",
-        ready=is_ready,
-        ever_ready=is_ready or started,
-        ready_since=since.timestamp() if is_ready and since is not None else None,
+        ready=ready,
+        ever_ready=ready or started,
+        ready_since=since.timestamp() if since is not None else None,
         in_flight=in_flight,
         terminating=pod.metadata.deleting,
         leaving_at=leaving(pod, node),
@@ -48,8 +47,7 @@ def replica(pod: wire.Pod, node: wire.Node | None, leaving: Leaving, in_flight: 
 
 def is_ready(pod: wire.Pod) -> bool:
     """Whether it serves."""
-    stated = wire.condition(pod.status.conditions, "Ready")
-    return stated is not None and stated.status == "True"
+    return wire.holds(pod.status.conditions, "Ready")
 
 
 def load_seconds(pod: wire.Pod) -> float | None:
@@ -72,7 +70,6 @@ def start_seconds(pod: wire.Pod) -> float | None:
 
 def crashes(pod: wire.Pod) -> int:
     """How often its server has ended without the pod being ready now."""
-    ready = wire.condition(pod.status.conditions, "Ready")
-    if ready is not None and ready.status == "True":
+    if is_ready(pod):
         return 0
     return sum(status.restart_count for status in pod.status.container_statuses) + (pod.status.phase == "Failed")

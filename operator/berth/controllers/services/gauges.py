@@ -7,7 +7,7 @@ nothing that a user writes freely becomes a label.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,7 @@ from berth.controllers.services.demand import Known
 from berth.controllers.services.supply import Choice
 from berth.controllers.services.view import ServiceView
 from berth.inference.calibrate import Kind
-from berth.inference.records import DemandState
+from berth.inference.records import DemandState, carried
 from berth.inference.service import Plan, Replica
 from berth.telemetry.metrics import Metrics, Values
 
@@ -55,11 +55,6 @@ def _one(value: Callable[[Seen, Plan], float | None]) -> Callable[[Seen, Plan], 
     return read
 
 
-def _carried(seen: Seen, counts: Iterable[tuple[str, int]]) -> float:
-    variants = seen.choice.variants
-    return sum(variants[name].capacity * count for name, count in counts if name in variants)
-
-
 def _ready(seen: Seen, *, leaving: bool = True) -> dict[str, int]:
     counts: dict[str, int] = {}
     for replica in seen.replicas:
@@ -69,7 +64,7 @@ def _ready(seen: Seen, *, leaving: bool = True) -> dict[str, int]:
 
 
 def _short(seen: Seen, work: float | None, counts: dict[str, int]) -> float | None:
-    return None if work is None else max(work - _carried(seen, counts.items()), 0.0)
+    return None if work is None else max(work - carried(counts, seen.choice.variants), 0.0)
 
 
 def _foreseen(seen: Seen) -> float | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -95,21 +96,11 @@ class ServiceObserver:
 
     def bound(self, view: ServiceView) -> dict[str, int]:
         """Pods that have a node and are to stay, by variant."""
-        counts: dict[str, int] = {}
-        for pod in self.pods(view):
-            if pod.spec.node_name and not pod.metadata.deleting:
-                name = pod.metadata.labels.get(LABEL_VARIANT, "")
-                counts[name] = counts.get(name, 0) + 1
-        return counts
+        return _by_variant(pod for pod in self.pods(view) if pod.spec.node_name and not pod.metadata.deleting)
 
     def held(self, view: ServiceView) -> dict[str, int]:
         """Pods on a node that exists, by variant; the place of one that ends is the next one's."""
-        counts: dict[str, int] = {}
-        for pod in self.pods(view):
-            if pod.spec.node_name and self._nodes.get(pod.spec.node_name) is not None:
-                name = pod.metadata.labels.get(LABEL_VARIANT, "")
-                counts[name] = counts.get(name, 0) + 1
-        return counts
+        return _by_variant(pod for pod in self.pods(view) if self._nodes.get(pod.spec.node_name) is not None)
 
     def lost(self, view: ServiceView) -> list[wire.Pod]:
         """Pods on nodes that have been deleted: nobody will ever say that they have ended."""
@@ -227,6 +218,10 @@ class ServiceObserver:
             if view is not None:
                 view.nodes_changed += 1
                 self._wake(view.key)
+
+
+def _by_variant(pods: Iterable[wire.Pod]) -> dict[str, int]:
+    return dict(Counter(pod.metadata.labels.get(LABEL_VARIANT, "") for pod in pods))
 
 
 def _shown(node: wire.Node) -> object:

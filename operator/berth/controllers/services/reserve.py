@@ -8,6 +8,7 @@ scheduler had its reasons, and the variant counts as full for a while.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -44,11 +45,7 @@ class Reservations:
 
     def promised(self, view: ServiceView) -> dict[str, int]:
         """Replicas that are not bound and have room held for them, by variant."""
-        counts: dict[str, int] = {}
-        for key in view.reserved:
-            name = key.split("/")[1]
-            counts[name] = counts.get(name, 0) + 1
-        return counts
+        return dict(Counter(key.split("/")[1] for key in view.reserved))
 
     def refused(self, view: ServiceView, variant: str, now: float) -> bool:
         """Whether the scheduler did not bind this variant's last replicas in time."""
