@@ -290,3 +290,11 @@ def add_node(server: Server, name: str, **spec: Any) -> None:
     room = {GPU: "8", "cpu": "192", "memory": "2Ti", "pods": "110"}
     status = {"allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
     server.put(kinds.NODES, {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status})
+
+
+async def expect_nothing_written(operator: Operator, looks: int = 4) -> None:
+    before = list(operator.server.log)
+    for _ in range(looks):
+        await operator.server.clock.advance(700)
+        await operator.look()
+    assert operator.server.log == before
