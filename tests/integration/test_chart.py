@@ -183,11 +183,12 @@ def allowed(api: Api, resources: list[tuple[str, str]], namespace: str, name: st
 
 
 def declared(*, own: bool, named: bool) -> set[Grant]:
+    """What the table grants by default: nothing that a switch of the chart has to be set for."""
     return {
         (verb, each.group, each.resource)
         for each in PERMISSIONS
         for verb in each.verbs
-        if (own or each.scope == "cluster") and (named or not each.named)
+        if not each.value and (own or each.scope == "cluster") and (named or not each.named)
     }
 
 
