@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from berth.devcluster import cluster as devcluster
 from berth.devcluster import tools
@@ -17,6 +18,10 @@ from berth.devcluster.binaries import Binaries
 from berth.devcluster.cluster import DevCluster
 from berth.devcluster.problems import ToolMissing
 from berth.devcluster.process import wait_until
+
+settings.register_profile("steady", derandomize=True)
+settings.register_profile("fuzz", derandomize=False, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 Kubectl = Callable[..., str]
 

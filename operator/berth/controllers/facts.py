@@ -5,12 +5,13 @@ Each function looks at one object and says what it means for a decision; none re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
 from berth import values
-from berth.api.names import LABEL_ATTEMPT, LABEL_JOB_UID, LABEL_RANK, LABEL_SERVICE_NAME
+from berth.api.names import API_VERSION, LABEL_SERVICE_NAME, TRAINING_JOB
 from berth.cluster import wire
 from berth.fleet.records import Claim, NodeFacts, gang_key
 from berth.training.state import NodeState, Worker
@@ -33,6 +34,8 @@ PROBLEM_REASONS: Final = frozenset(
 """``waiting.reason`` of containers that will not start by waiting."""
 
 SHORT: Final = 300
+RANKED: Final = re.compile(r"([0-9]+)-([0-9]+)")
+"""What the name of a gang's pod has after its job's (:func:`berth.api.names.pod_name`)."""
 
 
 @lru_cache(maxsize=4096)
@@ -77,24 +80,30 @@ def node_state(node: wire.Node | None, tolerations: Iterable[Toleration] = ()) -
 
 
 def job_uid(pod: wire.Pod) -> str:
-    """The uid of the training job that controls ``pod``; labels of a pod that something else controls mean nothing."""
-    uid = pod.metadata.labels.get(LABEL_JOB_UID, "")
+    """The uid of the training job that controls ``pod``, or nothing."""
     owner = pod.metadata.controller()
-    return uid if uid and owner is not None and owner.uid == uid else ""
+    ours = owner is not None and (owner.api_version, owner.kind) == (API_VERSION, TRAINING_JOB.kind)
+    return owner.uid if owner is not None and ours else ""
 
 
-def rank_of(pod: wire.Pod) -> tuple[str, str, str]:
-    """What its labels make of a pod: uid of its job, attempt, rank."""
-    labels = pod.metadata.labels
-    return job_uid(pod), labels.get(LABEL_ATTEMPT, ""), labels.get(LABEL_RANK, "")
+def gang_rank(pod: wire.Pod) -> tuple[str, int, int] | None:
+    """Uid of its job, attempt and rank of a gang's pod; None of any other.
+
+    Its controller and its name say so, which are one pod's alone and stay as they are; labels are anybody's to write.
+    """
+    uid, owner = job_uid(pod), pod.metadata.controller()
+    if not uid or owner is None:
+        return None
+    found = RANKED.fullmatch(pod.metadata.name.removeprefix(f"{owner.name}-"))
+    return (uid, int(found[1]), int(found[2])) if found else None
 
 
 def worker(pod: wire.Pod) -> Worker | None:
-    """A pod of a gang as the lifecycle sees it, or None where its labels do not say which rank it is."""
-    labels, status = pod.metadata.labels, pod.status
-    attempt, rank = labels.get(LABEL_ATTEMPT, ""), labels.get(LABEL_RANK, "")
-    if not attempt.isdigit() or not rank.isdigit():
+    """A pod of a gang as the lifecycle sees it, or None where it is none."""
+    member = gang_rank(pod)
+    if member is None:
         return None
+    status = pod.status
     conditions = {stated.type: stated for stated in status.conditions}
     ready = conditions.get("Ready")
     exits = _exits(pod)
@@ -102,8 +111,8 @@ def worker(pod: wire.Pod) -> Worker | None:
     return Worker(
         name=pod.metadata.name,
         uid=pod.metadata.uid,
-        attempt=int(attempt),
-        rank=int(rank),
+        attempt=member[1],
+        rank=member[2],
         node=pod.spec.node_name,
         bound=bool(pod.spec.node_name),
         phase=status.phase or "Pending",
@@ -231,12 +240,10 @@ def pod_claim(pod: wire.Pod) -> Claim | None:
         return None
     meta = pod.metadata
     owner = meta.controller()
-    uid = job_uid(pod)
-    attempt, rank = meta.labels.get(LABEL_ATTEMPT, ""), meta.labels.get(LABEL_RANK, "")
-    ours = bool(uid) and attempt.isdigit() and rank.isdigit()
-    role: Role | None = "Training" if ours else "Inference" if LABEL_SERVICE_NAME in meta.labels else None
+    member = gang_rank(pod)
+    role: Role | None = "Training" if member else "Inference" if LABEL_SERVICE_NAME in meta.labels else None
     return Claim(
-        key=gang_key(uid, int(attempt), int(rank)) if ours else meta.uid,
+        key=gang_key(*member) if member else meta.uid,
         node=pod.spec.node_name,
         amounts=_shared(pod_needs(pod)),
         owner=f"{meta.namespace}/{owner.name if owner else meta.name}",

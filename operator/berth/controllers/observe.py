@@ -269,13 +269,13 @@ class Observer:
         return tuple(level.name for level in known.levels) if known is not None else ()
 
     def _on_pod(self, old: wire.Pod | None, new: wire.Pod | None) -> None:
-        if old is not None and new is not None and facts.rank_of(old) != facts.rank_of(new):
-            self._on_pod(old, None)  # its labels make it another one than it was
+        if old is not None and new is not None and facts.gang_rank(old) != facts.gang_rank(new):
+            self._on_pod(old, None)  # its owner makes it another one than it was
             old = None
         pod = new or old
         assert pod is not None
         uid = facts.job_uid(pod)
-        worker = facts.worker(pod) if uid else None
+        worker = facts.worker(pod)
         if worker is None:
             self._on_foreign_pod(pod, new)
             return

@@ -23,6 +23,7 @@ def make_pod(
     spec: dict[str, Any] | None = None,
     status: dict[str, Any] | None = None,
     *,
+    name: str = "llm-2-3",
     labels: dict[str, str] | None = None,
     owners: tuple[dict[str, Any], ...] = (OWNER,),
     **meta: Any,
@@ -30,7 +31,7 @@ def make_pod(
     """A pod of rank 3 in attempt 2 of job llm, bound to n1 and running."""
     body = {
         "metadata": {
-            "name": "llm-2-3",
+            "name": name,
             "namespace": "research",
             "uid": "pod-1",
             "labels": LABELS if labels is None else labels,
@@ -81,26 +82,30 @@ def test_a_worker_s_image_is_that_of_its_first_container() -> None:
     assert make_worker().image_id == ""
 
 
-@pytest.mark.parametrize("labels", [{}, {**LABELS, "berth.dev/rank": "x"}, {**LABELS, "berth.dev/attempt": ""}])
-def test_a_pod_without_a_rank_is_no_worker(labels: dict[str, str]) -> None:
-    assert facts.worker(make_pod(labels=labels)) is None
+@pytest.mark.parametrize("name", ["llm", "llm-2", "llm-2-x", "llm--2-3", "other-2-3", "llm-2-3-4", "llm-2-٣"])
+def test_a_pod_whose_name_is_no_rank_s_is_no_worker(name: str) -> None:
+    assert facts.gang_rank(make_pod(name=name)) is None
 
 
 @pytest.mark.parametrize(
-    ("labels", "owners", "uid"),
-    [
-        (LABELS, (OWNER,), "job-1"),
-        (LABELS, (), ""),
-        (LABELS, ({**OWNER, "uid": "job-0"},), ""),
-        (LABELS, ({**OWNER, "controller": False},), ""),
-        ({}, (OWNER,), ""),
-    ],
-    ids=["ours", "orphan", "of a job of the same name before", "not its controller", "no label"],
+    "labels", [{}, LABELS, {**LABELS, "berth.dev/rank": "x"}, {**LABELS, "berth.dev/attempt": "7"}]
 )
-def test_labels_count_only_where_the_job_is_the_pod_s_controller(
-    labels: dict[str, str], owners: tuple[dict[str, Any], ...], uid: str
-) -> None:
-    assert facts.job_uid(make_pod(labels=labels, owners=owners)) == uid
+def test_labels_do_not_change_which_rank_a_pod_is(labels: dict[str, str]) -> None:
+    assert facts.gang_rank(make_pod(labels=labels)) == ("job-1", 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("owners", "uid"),
+    [
+        ((OWNER,), "job-1"),
+        ((), ""),
+        (({**OWNER, "kind": "Job", "apiVersion": "batch/v1"},), ""),
+        (({**OWNER, "controller": False},), ""),
+    ],
+    ids=["ours", "orphan", "of another kind", "not its controller"],
+)
+def test_a_pod_is_of_the_job_that_controls_it(owners: tuple[dict[str, Any], ...], uid: str) -> None:
+    assert facts.job_uid(make_pod(owners=owners)) == uid
 
 
 @pytest.mark.parametrize(
@@ -300,7 +305,7 @@ def test_a_pod_holds_room_from_its_binding_until_it_has_ended(
         ({}, (), None, False, "research/llm-2-3"),
         ({"berth.dev/service-name": "chat"}, ({"kind": "ReplicaSet", "name": "chat-7f", "uid": "r",
                                                "controller": True},), "Inference", False, "research/chat-7f"),
-        (LABELS, ({**OWNER, "uid": "other"},), None, False, "research/llm"),
+        (LABELS, (), None, False, "research/llm-2-3"),
     ],
     ids=["daemon", "bare pod", "service", "a pod that only looks like ours"],
 )  # fmt: skip

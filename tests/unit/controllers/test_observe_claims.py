@@ -8,7 +8,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from berth.cluster import kinds
@@ -18,7 +18,7 @@ from tests.unit.controllers.harness import JOB, Operator, Server, add_node, make
 
 ACTIONS = (
     "look", "look", "look", "bind", "bind", "kubelets", "fail", "succeed", "lose node", "add node", "suspend", "resume",
-    "delete pod", "guest", "guest ends", "delete job", "new job", "relist", "wait", "relabel", "relabel",
+    "delete pod", "guest", "guest ends", "delete job", "new job", "relist", "wait", "relabel", "disown",
 )  # fmt: skip
 
 
@@ -49,6 +49,10 @@ def act(server: Server, operator: Operator, what: str, pick: int) -> None:
             pod["metadata"]["labels"].update({label: str(pick)})
             if pick < 2:
                 del pod["metadata"]["labels"][label]
+            server.put(kinds.PODS, pod)
+        case "disown" if name:
+            pod = copy.deepcopy(server.objects["pods", JOB[0], name])
+            pod["metadata"]["ownerReferences"] = []
             server.put(kinds.PODS, pod)
         case "guest":
             resources = {"requests": {"cpu": "7", GPU: "1"}}
@@ -106,6 +110,7 @@ async def tell(story: list[tuple[str, int]]) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.booleans(), st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 4)), max_size=25))
+@example(True, [("fail", 0), ("relabel", 2), ("look", 0), ("kubelets", 0), ("look", 0)])
 async def test_any_story_leaves_the_claims_that_a_fresh_look_finds(running: bool, story: list[tuple[str, int]]) -> None:
     await tell([("look", 0), ("bind", 0), ("look", 0), *story] if running else story)
 
