@@ -418,6 +418,7 @@ class Listener(Wire, frozen=True):
     """One listener of a Gateway."""
 
     name: str = ""
+    hostname: str = ""
     protocol: str = ""
     tls: ListenerTls | None = None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, Final
@@ -60,18 +60,25 @@ class ServiceChildren:
         self._again, self._clock = again, clock
 
     async def carry_out(
-        self, view: ServiceView, plan: Plan, variants: Mapping[str, Variant], rooms: Mapping[str, int], *, exposed: bool
+        self,
+        view: ServiceView,
+        plan: Plan,
+        variants: Mapping[str, Variant],
+        rooms: Mapping[str, int],
+        *,
+        listeners: Sequence[str],
     ) -> Turn | None:
         """Make every child what it should be; whose turn it is where a rollout is under way.
 
-        ``rooms``: more replicas that would fit, by variant. Raises: NameTaken, ClusterError.
+        ``rooms``: more replicas that would fit, by variant. ``listeners``: what the route joins, none: there is no
+        route. Raises: NameTaken, ClusterError.
         """
         await self._give_up_lost(view)
         shared = service_plan(view, self._fleet.catalogue)
         await self._ensure(view, SERVICES, service(shared))
         await self._ensure(view, DISRUPTION_BUDGETS, disruption_budget(shared))
-        if exposed:
-            await self._ensure(view, HTTP_ROUTES, http_route(shared))
+        if listeners:
+            await self._ensure(view, HTTP_ROUTES, http_route(shared, listeners))
         elif "HTTPRoute" in view.applied or view.spec_exposed:
             await self._withdraw(view)
         return await self._deployments(view, plan, variants, rooms)

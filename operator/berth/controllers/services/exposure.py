@@ -1,13 +1,15 @@
 """Whether a public service may have its route.
 
-A route is an open door: it is made only while the Gateway's listener ends TLS with a certificate and the policy object
-that protects the route exists and targets it. Both are read, not assumed, and asked for again now and then.
+A route is an open door: it is made only while a listener of the Gateway ends TLS with a certificate and the policy
+object that protects the route exists and targets all of it. Both are read, not assumed, and asked for again now and
+then. The route joins those listeners by name: a route that names none is served by the Gateway's plain ones too.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -19,21 +21,33 @@ from berth.cluster.kinds import GATEWAYS, Kind
 from berth.cluster.wire import Gateway, Listener, Targeting
 from berth.controllers.services.view import ServiceView
 from berth.inference.service import Verdict
+from berth.render.service.exposure import GATEWAY_GROUP
 
 AGAIN_SECONDS: Final = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The condition Exposed, and the listeners that the route may join: none unless the verdict is true."""
+
+    verdict: Verdict
+    listeners: tuple[str, ...] = ()
+
+
 class Exposure:
-    """Answers with the condition Exposed; None for a service that is not public."""
+    """Answers what a service's route may join; None for a service that is not public."""
 
     def __init__(
         self, client: ApiClient, *, again: float = AGAIN_SECONDS, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._client, self._again, self._clock = client, again, clock
-        self._known: dict[tuple[str, int], tuple[float, Verdict]] = {}
+        self._known: dict[tuple[str, int], tuple[float, Opening]] = {}
 
-    async def verdict(self, view: ServiceView) -> Verdict | None:
-        """Whether the route may be there. Raises: ClusterError where the API server cannot be asked."""
+    async def opening(self, view: ServiceView) -> Opening | None:
+        """Whether and at which listeners the route may be there.
+
+        Raises: ClusterError where the API server cannot be asked.
+        """
         expose = view.spec.expose if view.spec is not None else None
         if expose is None or expose.scope != "Public":
             return None
@@ -41,26 +55,29 @@ class Exposure:
         known = self._known.get(key)
         if known is not None and self._clock() - known[0] < self._again:
             return known[1]
-        verdict = await self._judge(view, expose)
-        self._known = {k: v for k, v in self._known.items() if k[0] != view.uid} | {key: (self._clock(), verdict)}
-        return verdict
+        opening = await self._judge(view, expose)
+        self._known = {k: v for k, v in self._known.items() if k[0] != view.uid} | {key: (self._clock(), opening)}
+        return opening
 
-    async def _judge(self, view: ServiceView, expose: Expose) -> Verdict:
+    async def _judge(self, view: ServiceView, expose: Expose) -> Opening:
         reference = expose.gateway_ref
         if reference is None or expose.auth is None or expose.auth.policy_ref is None:
-            return Verdict(False, "SpecIncomplete", "expose.gatewayRef and expose.auth.policyRef are needed")
+            return Opening(Verdict(False, "SpecIncomplete", "expose.gatewayRef and expose.auth.policyRef are needed"))
         namespace = reference.namespace or view.key[0]
         name = f"Gateway {namespace}/{reference.name}"
         try:
             gateway = await self._client.find(GATEWAYS, reference.name, namespace)
         except ClusterError as problem:
-            return Verdict(False, "GatewayUnknown", f"{name} cannot be read: {problem}")
+            return Opening(Verdict(False, "GatewayUnknown", f"{name} cannot be read: {problem}"))
         if gateway is None:
-            return Verdict(False, "GatewayNotFound", f"{name} does not exist, or the Gateway API is not installed")
-        without_tls = _listener_problem(gateway, reference.section_name)
-        if without_tls:
-            return Verdict(False, "NoTls", f"{name} {without_tls}; the route is not made without TLS")
-        return await self._policy(view, expose)
+            return Opening(
+                Verdict(False, "GatewayNotFound", f"{name} does not exist, or the Gateway API is not installed")
+            )
+        listeners, why_not = _open_to(gateway, reference.section_name, expose.hostnames or ())
+        if why_not:
+            return Opening(Verdict(False, "NoTls", f"{name} {why_not}; the route is not made without TLS"))
+        verdict = await self._policy(view, expose)
+        return Opening(verdict, listeners if verdict.status else ())
 
     async def _policy(self, view: ServiceView, expose: Expose) -> Verdict:
         assert expose.auth is not None
@@ -92,14 +109,30 @@ class Exposure:
         return None
 
 
-def _listener_problem(gateway: Gateway, section: str | None) -> str:
-    """Why no listener that the route may attach to ends TLS with a certificate; empty where one does."""
-    listeners = [entry for entry in gateway.spec.listeners if section in (None, entry.name)]
-    if not listeners:
-        return f"has no listener {section}"
-    if any(_ends_tls(entry) for entry in listeners):
-        return ""
-    return "has no HTTPS listener with a certificate" + (f" named {section}" if section else "")
+def _open_to(gateway: Gateway, section: str | None, hostnames: Iterable[str]) -> tuple[tuple[str, ...], str]:
+    """The listeners that the route joins, and where there are none why.
+
+    They end TLS with a certificate and answer for one of ``hostnames``; only that of the name ``section``, if given.
+    """
+    named = [entry for entry in gateway.spec.listeners if section in (None, entry.name)]
+    if not named:
+        return (), f"has no listener {section}" if section else "has no listener"
+    called = f" named {section}" if section else ""
+    safe = [entry for entry in named if _ends_tls(entry)]
+    if not safe:
+        return (), "has no HTTPS listener with a certificate" + called
+    ours = [entry.name for entry in safe if any(_meets(entry.hostname, name) for name in hostnames)]
+    return tuple(sorted(ours)), "" if ours else f"has no HTTPS listener{called} for any of the hostnames"
+
+
+def _meets(listener: str, name: str) -> bool:
+    """Whether a listener for a hostname answers for ``name``; ``*.`` stands for one label or more, empty for all."""
+    if not listener or listener.lower() == name.lower():
+        return True
+    return any(
+        wild.startswith("*.") and other.removeprefix("*").endswith(wild[1:])
+        for wild, other in ((listener.lower(), name.lower()), (name.lower(), listener.lower()))
+    )
 
 
 def _ends_tls(listener: Listener) -> bool:
@@ -110,4 +143,10 @@ def _ends_tls(listener: Listener) -> bool:
 def _targets(policy: Targeting, route: str) -> bool:
     spec: Mapping[str, Any] = msgspec.json.decode(policy.spec) if policy.spec else {}
     references = [*(spec.get("targetRefs") or ()), *([spec["targetRef"]] if spec.get("targetRef") else ())]
-    return any(entry.get("kind") == "HTTPRoute" and entry.get("name") == route for entry in references)
+    return any(_is_route(entry, route) for entry in references if isinstance(entry, Mapping))
+
+
+def _is_route(reference: Mapping[str, Any], name: str) -> bool:
+    """Whether a policy's target is the route ``name``, and all of it: a section of a route is one of its rules."""
+    known = (reference.get("group"), reference.get("kind"), reference.get("name"))
+    return known == (GATEWAY_GROUP, "HTTPRoute", name) and not reference.get("sectionName")

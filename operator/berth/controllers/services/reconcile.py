@@ -83,14 +83,14 @@ class Services:
         if plan is None:
             return
         choice = self._market.choice(view)
-        exposed = await self._exposure.verdict(view)
+        opening = await self._exposure.opening(view)
         try:
             turn = await self._children.carry_out(
                 view,
                 plan,
                 choice.variants,
                 self._free(view, choice),
-                exposed=exposed is not None and exposed.status is True,
+                listeners=opening.listeners if opening is not None else (),
             )
         except (Invalid, BadRequest, NameTaken) as problem:
             await self._reject(view, "TemplateRefused", shorten(str(problem)))
@@ -100,7 +100,7 @@ class Services:
                 raise
             await self._reject(view, "Forbidden", shorten(problem.message))
             return
-        await self._say(view, plan, choice, turn, exposed)
+        await self._say(view, plan, choice, turn, opening.verdict if opening is not None else None)
 
     async def tell_defect(self, key: ServiceKey, problem: Exception) -> None:
         """A look at the service failed by a defect of ours: its status says so, once, instead of nothing."""

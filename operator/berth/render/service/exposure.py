@@ -5,13 +5,17 @@ All of them are over every variant, so that a change of the mix changes none of 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from berth.api.names import LABEL_SERVICE_NAME
 from berth.render.service.plan import Json, ServicePlan, child, service_labels
 from berth.render.service.pod import server_of
 from berth.render.service.server import HTTP, METRICS
 
+GATEWAY_GROUP: Final = "gateway.networking.k8s.io"
+MOST_PARENTS: Final = 32
+"""Of a route, by the Gateway API."""
 PORT: Final = 8000
 """Where neither the spec nor an engine nor the template names one."""
 BUDGET: Final = "10%"
@@ -79,29 +83,31 @@ def _unavailable(plan: ServicePlan) -> int | str:
     return BUDGET if stated is None or stated in (0, "0%") else stated
 
 
-def http_route(plan: ServicePlan) -> Json:
+def http_route(plan: ServicePlan, listeners: Sequence[str]) -> Json:
     """The route of a public service; asked for only once its Gateway and its policy have been found.
 
-    Answers stream for longer than the default of many a gateway, so the route sets no time limit.
-    Raises: ValueError, for a service that is not public.
+    It joins the ``listeners`` by their names and no other: without a name it would join every one of the Gateway, plain
+    HTTP too. Answers stream for longer than the default of many a gateway, so the route sets no time limit.
+    Raises: ValueError, for a service that is not public, or without listeners.
     """
     expose = plan.spec.expose
     if expose is None or expose.gateway_ref is None or expose.hostnames is None:
         raise ValueError("only a service with hostnames and a gatewayRef has a route")
+    if not listeners:
+        raise ValueError("a route that names no listener joins all of them")
     gateway = expose.gateway_ref
-    parent: dict[str, Any] = {
-        "group": "gateway.networking.k8s.io",
+    parent = {
+        "group": GATEWAY_GROUP,
         "kind": "Gateway",
         "name": gateway.name,
         "namespace": gateway.namespace or plan.namespace,
     }
-    if gateway.section_name is not None:
-        parent["sectionName"] = gateway.section_name
+    parents = [{**parent, "sectionName": name} for name in sorted(listeners)[:MOST_PARENTS]]
     backend = {"group": "", "kind": "Service", "name": plan.name, "port": service_port(plan), "weight": 1}
     rule = {
         "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
         "backendRefs": [backend],
         "timeouts": {"request": "0s"},
     }
-    spec = {"parentRefs": [parent], "hostnames": sorted(expose.hostnames), "rules": [rule]}
-    return child(plan, "gateway.networking.k8s.io/v1", "HTTPRoute", plan.name, service_labels(plan), spec)
+    spec = {"parentRefs": parents, "hostnames": sorted(expose.hostnames), "rules": [rule]}
+    return child(plan, f"{GATEWAY_GROUP}/v1", "HTTPRoute", plan.name, service_labels(plan), spec)

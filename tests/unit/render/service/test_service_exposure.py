@@ -68,11 +68,11 @@ def test_a_node_can_always_be_drained(rollout: Any, evictable: int | str):
     }
 
 
-def test_the_route_joins_the_listener_and_leads_to_the_service():
-    body = http_route(make_service(expose=PUBLIC))
+def test_the_route_joins_the_listeners_and_leads_to_the_service():
+    body = http_route(make_service(expose=PUBLIC), ["https", "also"])
     assert (body["apiVersion"], body["kind"]) == ("gateway.networking.k8s.io/v1", "HTTPRoute")
-    (parent,) = body["spec"]["parentRefs"]
-    assert (parent["name"], parent["namespace"], parent["sectionName"]) == ("edge", "gateways", "https")
+    parents = [(entry["name"], entry["namespace"], entry["sectionName"]) for entry in body["spec"]["parentRefs"]]
+    assert parents == [("edge", "gateways", "also"), ("edge", "gateways", "https")]
     assert body["spec"]["hostnames"] == ["a.example.com", "chat.example.com"]
     (rule,) = body["spec"]["rules"]
     (backend,) = rule["backendRefs"]
@@ -82,14 +82,18 @@ def test_the_route_joins_the_listener_and_leads_to_the_service():
 
 def test_a_gateway_is_in_the_service_s_own_namespace_unless_it_says_otherwise():
     expose = {**PUBLIC, "gatewayRef": {"name": "edge"}}
-    (parent,) = http_route(make_service(expose=expose))["spec"]["parentRefs"]
+    (parent,) = http_route(make_service(expose=expose), ["https"])["spec"]["parentRefs"]
     assert parent["namespace"] == "serving"
-    assert "sectionName" not in parent
+
+
+def test_a_route_is_never_made_without_naming_a_listener():
+    with pytest.raises(ValueError, match="joins all"):
+        http_route(make_service(expose={**PUBLIC, "gatewayRef": {"name": "edge"}}), [])
 
 
 def test_a_service_that_is_not_public_has_no_route():
     with pytest.raises(ValueError, match="gatewayRef"):
-        http_route(make_service())
+        http_route(make_service(), ["https"])
 
 
 def test_what_was_applied_is_known_by_its_digest():
