@@ -136,15 +136,36 @@ class ResourceNeeds(Wire, frozen=True):
 NO_NEEDS: Final = ResourceNeeds()
 
 
+class Patience(Wire, frozen=True):
+    """Of a probe, how long it fails before something is done about it."""
+
+    initial_delay_seconds: int = 0
+    period_seconds: int = 10
+    failure_threshold: int = 3
+
+    @property
+    def seconds(self) -> int:
+        """From the start of the container."""
+        return self.initial_delay_seconds + self.period_seconds * self.failure_threshold
+
+    @property
+    def least(self) -> int:
+        """The same where the first probe fails at once."""
+        return self.seconds - self.period_seconds
+
+
 class Container(Wire, frozen=True):
     """A container or init container; an init container with ``restart_policy`` Always is a sidecar."""
 
     name: str = ""
     resources: ResourceNeeds = NO_NEEDS
     restart_policy: str = ""
+    startup_probe: Patience | None = None
 
     def __post_init__(self) -> None:
         share_texts(self, "name", "restart_policy")
+        if self.startup_probe is not None:
+            force_setattr(self, "startup_probe", shared(self.startup_probe, self.startup_probe))
 
 
 class PodToleration(Wire, frozen=True):

@@ -9,7 +9,7 @@ prior for both.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -80,6 +80,10 @@ class ColdStarts:
     def count(self, key: Key) -> int:
         """Starts seen of exactly this key."""
         return len(self.samples.get(key, ()))
+
+    def longest(self, key: Key) -> float:
+        """Of the starts kept of exactly this key, in seconds; 0 where none is."""
+        return max(self.samples.get(key, ()), default=0.0)
 
     def quantile(self, key: Key, share: float, prior: Prior) -> float:
         """Seconds within which ``share`` of the starts are done; narrower groups weigh more, up to :data:`ENOUGH`."""
@@ -159,6 +163,15 @@ def budget(seconds: float) -> int:
     """``seconds`` rounded up to one of :data:`STEPS`; beyond the last, to whole hours."""
     place = bisect_left(STEPS, seconds)
     return STEPS[place] if place < len(STEPS) else math.ceil(seconds / 3600) * 3600
+
+
+def step_above(seconds: float) -> float:
+    """What a start is taken to need that was ended after ``seconds`` in vain: the next of :data:`STEPS`.
+
+    All that is known of it is that it takes longer. Beyond the last step it is taken to hang, and nothing is concluded.
+    """
+    place = bisect_right(STEPS, seconds)
+    return STEPS[place] if place < len(STEPS) else STEPS[-1]
 
 
 def frozen_budget(frozen: int, learned: float, *, template_changes: bool) -> int:

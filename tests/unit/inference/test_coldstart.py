@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.inference.coldstart import ENOUGH, KEPT, STEPS, ColdStarts, Key, Prior, budget, frozen_budget, prior_of
+from berth.inference.coldstart import (
+    ENOUGH,
+    KEPT,
+    STEPS,
+    ColdStarts,
+    Key,
+    Prior,
+    budget,
+    frozen_budget,
+    prior_of,
+    step_above,
+)
 from tests.builders.services import CATALOGUE
 
 KEY = Key("llama", "L4", "pool-a")
@@ -149,3 +160,10 @@ def test_a_start_as_slow_as_without_weights_had_none(taken: float, cold: bool) -
     for _ in range(ENOUGH):
         starts.observe(replace(KEY, cached=True), 20.0)
     assert starts.looks_cold(KEY, taken, PRIOR, PRIOR) is cold
+
+
+@given(st.integers(1, STEPS[-1] - 1))
+def test_a_start_that_was_ended_gets_the_next_step_and_no_start_gets_more_than_the_last(given_seconds: int) -> None:
+    assert step_above(given_seconds) == next(step for step in STEPS if step > given_seconds)
+    assert budget(step_above(given_seconds)) > given_seconds
+    assert step_above(STEPS[-1] + given_seconds) == STEPS[-1]

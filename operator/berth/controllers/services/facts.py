@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
-from berth.api.names import LABEL_SERVICE_NAME, LABEL_VARIANT
+from berth.api.names import LABEL_SERVICE_NAME, LABEL_VARIANT, SERVER_CONTAINER
 from berth.cluster import wire
 from berth.inference.service import Replica
 
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 CRASHES: Final = 3
 """A variant whose pods have ended so often without any ever being ready gets no more of them."""
+
+ROUNDING_SECONDS: Final = 1
+"""Times of the API server are whole seconds."""
 
 Leaving = Callable[[wire.Pod, wire.Node | None], float | None]
 """When a pod is about to be taken away with its node, in unix seconds; None while nothing says so."""
@@ -50,16 +54,46 @@ def is_ready(pod: wire.Pod) -> bool:
     return wire.holds(pod.status.conditions, "Ready")
 
 
-def load_seconds(pod: wire.Pod) -> float | None:
-    """From its binding to the first readiness: what of a start depends on the node. None as :func:`start_seconds`."""
-    whole, bound = start_seconds(pod), wire.condition(pod.status.conditions, "PodScheduled")
-    if whole is None or bound is None or bound.last_transition_time is None:
+def has_started(pod: wire.Pod) -> bool:
+    """Whether its start is over, well or not, so that whoever sees it only now has missed it."""
+    return is_ready(pod) or any(status.started or status.restart_count for status in pod.status.container_statuses)
+
+
+def load_seconds(pod: wire.Pod, whole: float) -> float | None:
+    """Of a start of ``whole`` seconds what depends on the node: from its binding. None where that is not stated."""
+    bound = wire.condition(pod.status.conditions, "PodScheduled")
+    if bound is None or bound.last_transition_time is None:
         return None
     return whole - (bound.last_transition_time.timestamp() - pod.metadata.created)
 
 
+@dataclass(frozen=True, slots=True)
+class CutShort:
+    """A start that the start-up probe has ended: which run of the server, and the seconds that it was given."""
+
+    run: int
+    patience: float
+
+
+def cut_short(pod: wire.Pod) -> CutShort | None:
+    """The last start of ``pod`` if its probe has ended it; None if it went well, or ended by itself."""
+    server = next((entry for entry in pod.spec.containers or () if entry.name == SERVER_CONTAINER), None)
+    status = next((entry for entry in pod.status.container_statuses if entry.name == SERVER_CONTAINER), None)
+    if server is None or server.startup_probe is None or status is None:
+        return None
+    ended = status.state.terminated or status.last_state.terminated
+    ready = wire.condition(pod.status.conditions, "Ready")
+    if ended is None or ended.started_at is None or ended.finished_at is None or ready is None:
+        return None
+    since, probe = ready.last_transition_time, server.startup_probe
+    served = ready.status == "True" or since is None or since > ended.started_at
+    if served or (ended.finished_at - ended.started_at).total_seconds() < probe.least - ROUNDING_SECONDS:
+        return None
+    return CutShort(status.restart_count + (status.state.terminated is not None), probe.seconds)
+
+
 def start_seconds(pod: wire.Pod) -> float | None:
-    """From creation to the first readiness; None before it, or where a restart has blurred it."""
+    """From creation to the last readiness; None where it is not ready, or where a restart has blurred it."""
     ready = wire.condition(pod.status.conditions, "Ready")
     if ready is None or ready.status != "True" or ready.last_transition_time is None:
         return None

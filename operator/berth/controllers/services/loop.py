@@ -86,7 +86,7 @@ class ServiceLoop:
             self.caches, pods, nodes, leaving=Notices(fleet, wall=wall), wake=self.wake, gone=self._gone
         )
         market, demand = Market(fleet, rooms, facts), DemandBook(source, fleet, step_seconds=LOOKS_PER_STEP * period)
-        warmth = Warmth(pods, nodes)
+        self._warmth = warmth = Warmth(pods, nodes)
         self.planner = ServicePlanner(
             self.observer, market, demand, Reservations(fleet, rooms), facts,
             SpotWatch(fleet, nodes, rooms), warmth, metrics,
@@ -124,7 +124,8 @@ class ServiceLoop:
             self.queue.add_after(key, GATHER_SECONDS)
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
-        """What the leader runs."""
+        """What the leader runs, from the moment it is called."""
+        self.observer.resume(self._warmth.over)
         ahead = [self.prefetcher.run()] if self.prefetcher is not None else []
         return [self._periods(), *ahead, *(self._work() for _ in range(WORKERS))]
 

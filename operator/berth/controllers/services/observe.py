@@ -133,6 +133,16 @@ class ServiceObserver:
         finally:
             self._absorbing = False
 
+    def resume(self, over: Callable[[Iterable[wire.Pod]], set[str]]) -> None:
+        """This process leads from now on: what the last leader has written is what is remembered.
+
+        ``over`` tells of pods those whose start is over: the last leader has learned from them.
+        """
+        for view in self.views.values():
+            view.restored, view.plan, view.plan_state = False, None, None
+            self._read_status(view)
+            view.seen_starts = over(self.pods(view))
+
     def reread(self) -> None:
         """Read every spec again, after the catalogue has changed."""
         for view in self.views.values():

@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from berth.controllers.services.calibration import carries, listen
 from berth.controllers.services.demand import DemandBook, method_of, slo_met
-from berth.controllers.services.facts import CRASHES, start_seconds
+from berth.controllers.services.facts import CRASHES
 from berth.controllers.services.gauges import Seen, ServiceGauges
 from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.reserve import Reservations
 from berth.controllers.services.spotting import SpotWatch
-from berth.controllers.services.supply import COLD_QUANTILE, Choice, Market, PodFacts, start_key
+from berth.controllers.services.starts import learn_starts
+from berth.controllers.services.supply import COLD_QUANTILE, Choice, Market, PodFacts
 from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.controllers.services.warmth import Warmth
-from berth.inference.coldstart import frozen_budget
 from berth.inference.plan import decide
 from berth.inference.retire import staying
 from berth.inference.service import Foreseen, Plan, Sight
@@ -34,7 +34,6 @@ PERIOD_SECONDS: Final = 15.0
 """How often demand is asked for and each service decided, where nothing else is said."""
 LOOK_PERIODS: Final = 4
 """After so many a service of which nothing changes is looked at, so that figures in its status follow."""
-STARTUP_QUANTILE: Final = 0.99
 BUSY_SECONDS: Final = 0.02
 """The longest that a round of decisions keeps the thread for itself."""
 
@@ -148,7 +147,7 @@ class ServicePlanner:
 
     def _decide(self, view: ServiceView, choice: Choice) -> None:
         now = self._wall()
-        self._learn_starts(view, choice)
+        learn_starts(view, choice, self._market, self._warmth, self._observer.pods(view))
         known = self._demand.of(view)
         wanted = self._observer.wanted(view)
         horizon, cold = self._horizon(view, choice, wanted)
@@ -188,10 +187,14 @@ class ServicePlanner:
         tolerations = {name: self._pod_facts(view, variants[name])[1] for name in plan.counts if name in variants}
         self._reservations.hold(view, variants, plan.counts, self._observer.bound(view), tolerations, now)
 
-    def _horizon(self, view: ServiceView, choice: Choice, wanted: Iterable[str]) -> tuple[float, float]:
-        """How far to look ahead, and the start to plan with: the slowest of what runs, else of the first candidate."""
-        variants = choice.variants
-        mine = [variants[name] for name in wanted if name in variants] or list(variants.values())[:1]
+    def _horizon(self, view: ServiceView, choice: Choice, wanted: Mapping[str, int]) -> tuple[float, float]:
+        """How far to look ahead, and the start to plan with: the slowest of what is used, else of the first candidate.
+
+        Used is what has replicas or was last planned to: Deployments stay when their last replica goes.
+        """
+        variants, planned = choice.variants, view.plan.counts if view.plan is not None else {}
+        used = {name for name in wanted.keys() | planned.keys() if wanted.get(name) or planned.get(name)}
+        mine = [variants[name] for name in sorted(used) if name in variants] or list(variants.values())[:1]
         cold = max(
             (
                 self._market.cold_start(view, choice, variant, COLD_QUANTILE, cached=False)
@@ -201,23 +204,3 @@ class ServicePlanner:
             default=0.0,
         )
         return cold + self.period, cold
-
-    def _learn_starts(self, view: ServiceView, choice: Choice) -> None:
-        """Take in how long pods that have become ready since the last look took."""
-        variants = choice.variants
-        live = {pod.metadata.uid: pod for pod in self._observer.pods(view)}
-        view.seen_starts &= live.keys()
-        for uid, pod in live.items():
-            variant = variants.get(pod.metadata.labels.get("berth.dev/variant", ""))
-            seconds = start_seconds(pod)
-            if uid not in view.seen_starts and variant is not None and seconds is not None:
-                view.seen_starts.add(uid)
-                cached = self._warmth.cached(self._market, view, choice, variant, pod)
-                known = view.startup_seconds or pod.metadata.created > view.object.metadata.created
-                if known and cached is not None:
-                    view.starts.observe(start_key(view, variant, cached=cached), seconds)
-        if view.spec is not None and variants:
-            first = next(iter(variants.values()))
-            learned = self._market.cold_start(view, choice, first, STARTUP_QUANTILE, cached=False)
-            view.startup_seconds = frozen_budget(view.startup_seconds, learned, template_changes=view.template_changes)
-            view.template_changes = False

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from berth.api.common import rfc3339, shorten, unix_seconds
 from berth.api.names import API_VERSION, INFERENCE_SERVICE, LABEL_SERVICE_NAME
@@ -16,6 +16,9 @@ from berth.inference.records import Variant
 from berth.inference.service import DECISIONS_KEPT, Decision, Memory, Plan, Replica, Verdict
 
 Json = dict[str, Any]
+
+IN_TEMPLATES: Final = ("startupSeconds", "cpu", "reference")
+"""Of what is learned, what pod templates follow from, and the unit of every other number."""
 
 _NUMBERS = re.compile(r"(?:\d[\d.]*(?:e[+-]?\d+)?[smh%]?)+")
 
@@ -236,8 +239,18 @@ def _learned(learned: Learned) -> Json:
 
 
 def transition(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether a phase, a condition, a count or a decision is another one, so that it is written at once."""
-    return _outline(before) != _outline(after)
+    """Whether a phase, a condition, a count, a decision or what templates use is another one: written at once."""
+    return _outline(before) != _outline(after) or unsaved(before, after)
+
+
+def unsaved(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether what is learned and stands in templates is another one than ``before``.
+
+    It is written before a template that uses it: else whoever leads next would use another one and roll all replicas.
+    """
+    return any(
+        (before.get("learned") or {}).get(name) != (after.get("learned") or {}).get(name) for name in IN_TEMPLATES
+    )
 
 
 def counted(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

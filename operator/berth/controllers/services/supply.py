@@ -101,6 +101,11 @@ class Market:
             return view.starts.cached_quantile(key, share, self.prior(choice, cached=True), cold)
         return view.starts.quantile(key, share, cold)
 
+    def startup(self, view: ServiceView, choice: Choice, variant: Variant, share: float) -> float:
+        """The same for the budget of a start: what was seen counts too where the user states how long it takes."""
+        most = view.starts.longest(start_key(view, variant, cached=False))
+        return max(self.cold_start(view, choice, variant, share, cached=False), most)
+
     @property
     def node_seconds(self) -> float:
         """What plans go by for a new node to join."""

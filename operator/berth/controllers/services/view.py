@@ -46,6 +46,7 @@ class ServiceView:
     waiting_since: dict[str, float] = field(default_factory=dict)  # variant -> since when replicas are not bound
     bound: dict[str, int] = field(default_factory=dict)  # pods with a node by variant, at the last decision
     seen_starts: set[str] = field(default_factory=set)  # pods whose start has been learned
+    seen_cuts: set[tuple[str, int]] = field(default_factory=set)  # pods, and the runs, whose start was ended in vain
     reference: str = ""  # the accelerator whose replica has the capacity 1.0 as sized
     forecast_record: str = ""
     applied: dict[str, str] = field(default_factory=dict)  # kind of child -> digest of what was applied

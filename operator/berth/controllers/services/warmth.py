@@ -1,17 +1,19 @@
-"""What nodes held when replicas came to them: whether a start found its weights, which is known only at that moment.
+"""How replicas started, and what their nodes held when they came: both are known only at that moment.
 
-The label on a node says so, and a start that takes as long as one without weights says it better: then they were not
-there, whatever the label said. Followed on every replica, so that a new leader knows.
+A start ends with the first readiness; a later one, after the replica was not ready for a while, is none. Whether it
+found its weights the label on the node says, and a start that takes as long as one without weights says it better:
+then they were not there, whatever the label said. Followed on every replica, so that a new leader knows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from berth.api.names import LABEL_MODEL_CACHE
 from berth.cluster import wire
 from berth.cluster.cache import Cache
-from berth.controllers.services.facts import is_ready, load_seconds, service_key
+from berth.controllers.services.facts import has_started, load_seconds, service_key, start_seconds
 from berth.controllers.services.supply import Choice, Market, start_key
 from berth.controllers.services.view import ServiceView
 from berth.inference.records import Variant
@@ -27,31 +29,36 @@ def cache_labels(node: wire.Node | None) -> frozenset[str] | None:
 class _Start:
     """``held``: the labels at the binding, None unknown; ``cold``: it took as long as without weights.
 
-    ``missed``: it was over when this process first saw the pod.
+    ``missed``: it was over when this process first saw the pod. ``seconds`` from creation to the first readiness.
     """
 
     held: frozenset[str] | None
     missed: bool = False
     cold: bool = False
+    seconds: float | None = None
 
 
 class Warmth:
-    """Remembers of each replica what its node held when it came."""
+    """Remembers of each replica how it started and what its node held when it came."""
 
     def __init__(self, pods: Cache[wire.Pod], nodes: Cache[wire.Node]) -> None:
         self._nodes = nodes
         self._starts: dict[str, _Start] = {}
         pods.subscribe(self._on_pod)
 
-    def cached(self, market: Market, view: ServiceView, choice: Choice, variant: Variant, pod: wire.Pod) -> bool | None:
-        """Whether the start of ``pod``, which is over, found its weights; None: nothing is to be learned from it.
+    def seconds(self, pod: wire.Pod) -> float | None:
+        """How long ``pod`` took from its creation to its first readiness; None: not ready yet, or nobody saw it."""
+        start = self._starts.get(pod.metadata.uid)
+        return start.seconds if start is not None else None
 
-        Because it cannot be told, or because an earlier process has learned it: what it knew is in ``view.starts``.
-        """
+    def over(self, pods: Iterable[wire.Pod]) -> set[str]:
+        """The uids of those of ``pods`` whose first start is over."""
+        return {pod.metadata.uid for pod in pods if has_started(pod) or self.seconds(pod) is not None}
+
+    def cached(self, market: Market, view: ServiceView, choice: Choice, variant: Variant, pod: wire.Pod) -> bool | None:
+        """Whether the start of ``pod``, which was seen, found its weights; None: it cannot be told."""
         uri = view.spec.model.uri if view.spec is not None else None
         start = self._starts.get(pod.metadata.uid)
-        if start is not None and start.missed and view.persisted.get("learned", {}).get("coldStarts"):
-            return None
         if uri is None:
             return False
         label = model_cache_label(uri)
@@ -60,7 +67,7 @@ class Warmth:
             return None if now is None or label in now else False
         if label not in start.held:
             return False
-        seconds = load_seconds(pod)
+        seconds = load_seconds(pod, start.seconds) if start.seconds is not None else None
         priors = market.prior(choice, cached=True), market.prior(choice, cached=False)
         if seconds is not None and view.starts.looks_cold(start_key(view, variant, cached=True), seconds, *priors):
             start.cold = True
@@ -78,6 +85,12 @@ class Warmth:
         if new is None:
             self._starts.pop(uid, None)
         elif uid not in self._starts and pod.spec.node_name and service_key(pod) is not None:
-            missed = old is None and is_ready(pod)
+            missed = old is None and has_started(pod)
             held = None if missed else cache_labels(self._nodes.get(pod.spec.node_name))
             self._starts[uid] = _Start(held, missed)
+        start = self._starts.get(uid)
+        if new is not None and start is not None and not start.missed and start.seconds is None:
+            start.seconds = start_seconds(new)
+            start.missed = start.seconds is None and any(
+                status.restart_count for status in new.status.container_statuses
+            )

@@ -346,15 +346,6 @@ async def test_a_start_that_was_seen_too_late_teaches_nothing_of_a_node_with_wei
     assert not world.view.starts.samples
 
 
-@pytest.mark.parametrize(("remembered", "learned"), [(False, 1), (True, 0)], ids=["first process", "a later one"])
-async def test_a_start_is_not_learned_again_after_a_restart(remembered: bool, learned: int) -> None:
-    world = World()
-    world.view.persisted = {"learned": {"coldStarts": [{"seconds": [30]}]}} if remembered else {}
-    world.replica("old", "n1", ready_after=30)
-    world.planner.decide(world.view)
-    assert world.view.starts.count(start_key(world.view, world.variant, cached=False)) == learned
-
-
 async def test_a_label_that_a_slow_start_disproves_goes_once() -> None:
     world = World()
     for _ in range(ENOUGH):
