@@ -109,7 +109,7 @@ class ServiceLoop:
             Exposure(client, again=LOOK_PERIODS * period),
         )
         self.services = Services(
-            client, self.observer, self.planner, market, rooms, demand,
+            client, self.observer, self.planner, market, demand,
             children, exposure, writer, recorder,
             catalogue=lambda: fleet.catalogue, prefetched=self._prefetched, wall=wall,
         )  # fmt: skip

@@ -25,7 +25,6 @@ from berth.controllers.services.status import Figures, Learned, body, rejected
 from berth.controllers.services.supply import COLD_QUANTILE, Choice, Market
 from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.controllers.services.writer import ServiceWriter
-from berth.inference.room import Rooms
 from berth.inference.service import Event, Mode, Plan, Verdict
 from berth.render.service.weights import unreadable
 from berth.values import format_duration
@@ -43,7 +42,6 @@ class Services:
         observer: ServiceObserver,
         planner: ServicePlanner,
         market: Market,
-        rooms: Rooms,
         demand: DemandBook,
         children: ServiceChildren,
         exposure: Exposure,
@@ -55,7 +53,7 @@ class Services:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._client, self._observer, self._planner, self._market = client, observer, planner, market
-        self._rooms, self._demand, self._children, self._exposure = rooms, demand, children, exposure
+        self._demand, self._children, self._exposure = demand, children, exposure
         self._writer, self._recorder, self._wall, self._catalogue = writer, recorder, wall, catalogue
         self._prefetched = prefetched
         self._told: dict[str, set[str]] = {}  # uid -> states that were told and last
@@ -89,7 +87,7 @@ class Services:
                 view,
                 plan,
                 choice.variants,
-                self._free(view, choice),
+                {name: self._market.free(view, variant) for name, variant in choice.variants.items()},
                 listeners=opening.listeners if opening is not None else (),
             )
         except (Invalid, BadRequest, NameTaken) as problem:
@@ -118,13 +116,6 @@ class Services:
         self._writer.forget(view.uid)
         self._told.pop(view.uid, None)
         self._spoken.pop(view.uid, None)
-
-    def _free(self, view: ServiceView, choice: Choice) -> dict[str, int]:
-        return {
-            name: self._rooms.free(variant, view.needs[name])
-            for name, variant in choice.variants.items()
-            if name in view.needs
-        }
 
     async def _reject(self, view: ServiceView, reason: str, message: str) -> None:
         generation = view.object.metadata.generation

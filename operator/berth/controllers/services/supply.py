@@ -112,6 +112,11 @@ class Market:
         phase = self._fleet.catalogue.serving.cold_start.get("Node")
         return phase.p90 if phase is not None else 0.0
 
+    def free(self, view: ServiceView, variant: Variant) -> int:
+        """How many more replicas of ``variant`` would find room now."""
+        needs, tolerations = self._pod_facts(view, variant)
+        return self._rooms.free(variant, needs, tolerations)
+
     def waits_for_node(self, view: ServiceView, variant: Variant) -> float:
         """Seconds that the next replica waits for its node: none while there is room, or where none would come."""
         needs = view.needs.get(variant.name)
