@@ -139,12 +139,13 @@ async def test_a_new_template_takes_out_what_is_gone_and_leaves_the_count(client
         return api.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{before.name}")
 
     await apply(deployment(before), FIELD_MANAGER)
-    await apply(deployment_scale(before), SCALE_MANAGER)
+    uid = live()["metadata"]["uid"]
+    await apply(deployment_scale(namespace, before.name, 3, uid=uid), SCALE_MANAGER)
     await apply(deployment_template(after), FIELD_MANAGER)
     spec = live()["spec"]
     assert spec["replicas"] == 3
     assert "A" not in {entry["name"] for entry in spec["template"]["spec"]["containers"][0]["env"]}
-    await apply(deployment_scale(placed(namespace, make_service(), replicas=5)), SCALE_MANAGER)
+    await apply(deployment_scale(namespace, before.name, 5, uid=uid), SCALE_MANAGER)
     assert live()["spec"]["replicas"] == 5
 
 

@@ -110,6 +110,7 @@ ACCELERATOR_POOLS: Final = Kind(GROUP, VERSION, "acceleratorpools", "Accelerator
 PRIORITY_CLASSES: Final = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, wire.PriorityClass)
 POD_GROUPS: Final = Kind("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", True, wire.PodGroup)
 DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", True, wire.Deployment)
+DEPLOYMENT_WRITERS: Final = Kind("apps", "v1", "deployments", "Deployment", True, wire.Written)
 DISRUPTION_BUDGETS: Final = Kind(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, wire.PodDisruptionBudget
 )

@@ -420,6 +420,26 @@ class Deployment(Wire, frozen=True):
     status: DeploymentStatus = DeploymentStatus()
 
 
+class ManagedFields(Wire, frozen=True):
+    """``metav1.ManagedFieldsEntry``: who set which fields, a tree of ``f:<name>``, and through which subresource."""
+
+    manager: str = ""
+    subresource: str = ""
+    fields_v1: dict[str, Any] = {}
+
+
+class WrittenMeta(Meta, frozen=True):
+    """Metadata with what every other struct leaves out."""
+
+    managed_fields: tuple[ManagedFields, ...] = ()
+
+
+class Written(Wire, frozen=True):
+    """Any object of which only matters who has written it."""
+
+    metadata: WrittenMeta = WrittenMeta()
+
+
 class PodDisruptionBudget(Document, frozen=True):
     """``policy/v1`` PodDisruptionBudget: whether it is there, and whose."""
 

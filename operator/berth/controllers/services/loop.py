@@ -105,7 +105,7 @@ class ServiceLoop:
             wall=wall,
         )
         children, exposure = (
-            ServiceChildren(client, self.observer, fleet, again=CHILDREN_PERIODS * period),
+            ServiceChildren(client, self.observer, fleet, again=CHILDREN_PERIODS * period, wall=wall),
             Exposure(client, again=LOOK_PERIODS * period),
         )
         self.services = Services(

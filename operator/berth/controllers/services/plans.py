@@ -8,9 +8,9 @@ from typing import Any, Final
 import numpy as np
 
 from berth import values
-from berth.api.inferenceservice_parts import Rollout
 from berth.catalogue.matching import CapacityLabel
 from berth.catalogue.records import Catalogue
+from berth.controllers.services.rollout import bounds
 from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
 from berth.fleet.pool import Pool
@@ -41,7 +41,7 @@ def deployment_plan(
     """One variant. ``surge``: a replica more than is asked for would find room."""
     assert view.spec is not None
     pool = fleet.pools.get(variant.pool)
-    up, unavailable = _bounds(view.spec.rollout, surge)
+    up, unavailable = bounds(view.spec.rollout, surge=surge)
     return DeploymentPlan(
         service=service_plan(view, fleet.catalogue),
         variant=variant,
@@ -183,17 +183,3 @@ def _tolerations(spec: Mapping[str, Any]) -> Tolerations:
         )
         for entry in spec.get("tolerations") or ()
     )
-
-
-def _bounds(rollout: Rollout | None, surge: bool) -> tuple[int | str, int | str]:
-    """Surge and unavailability of a rollout; on a full pool a replica goes before its successor comes."""
-    up = rollout.max_surge if rollout is not None else None
-    unavailable = rollout.max_unavailable if rollout is not None else None
-    if up in (None, "Auto"):
-        up = 1 if surge else 0
-    if unavailable is None:
-        unavailable = 0 if up not in (0, "0%") else 1
-    if up in (0, "0%") and unavailable in (0, "0%"):
-        unavailable = 1
-    assert up is not None
-    return up, unavailable

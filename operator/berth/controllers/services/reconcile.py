@@ -87,7 +87,7 @@ class Services:
                 view,
                 plan,
                 choice.variants,
-                {name: self._market.free(view, variant) for name, variant in choice.variants.items()},
+                {name: self._market.space(view, variant) for name, variant in choice.variants.items()},
                 listeners=opening.listeners if opening is not None else (),
             )
         except (Invalid, BadRequest, NameTaken) as problem:
@@ -113,6 +113,7 @@ class Services:
     def forget(self, view: ServiceView) -> None:
         """The service is gone."""
         self._planner.forget(view)
+        self._children.deployments.forget(view)
         self._writer.forget(view.uid)
         self._told.pop(view.uid, None)
         self._spoken.pop(view.uid, None)
@@ -171,6 +172,9 @@ class Services:
             verdicts["SpotAvailable"] = view.spot_available
         if exposed is not None:
             verdicts["Exposed"] = exposed
+        contested = self._children.deployments.contested(view)
+        if contested:
+            verdicts["ScaleContested"] = Verdict(True, "OtherWriter", contested)
         prefetched = self._prefetched(view)
         if prefetched is not None:
             verdicts["Prefetched"] = prefetched
@@ -218,8 +222,11 @@ class Services:
 
     def _tell_all(self, view: ServiceView, plan: Plan, known: Known, turn: Turn | None) -> None:
         """Events of the plan, each state once as long as it lasts."""
-        lasting = {"CapacityLimited", "MetricsLost", "RolloutPaused"}
+        lasting = {"CapacityLimited", "MetricsLost", "RolloutPaused", "ScaleContested"}
         events = list(plan.events)
+        contested = self._children.deployments.contested(view)
+        if contested:
+            events.append(Event("ScaleContested", contested, warning=True))
         if turn is not None and turn.stuck and turn.waiting:
             waiting = ", ".join(sorted(turn.waiting))
             events.append(Event("RolloutPaused", f"{turn.rolling} is not ready: {turn.stuck}; {waiting} wait", True))

@@ -2,15 +2,43 @@
 
 The first that does not run it yet has its turn; the others keep what they run, paused, until it is done. A version
 that never becomes ready thus stops at the first variant.
+
+Where there is room a successor comes before its predecessor goes. Room may be taken by others meanwhile: a successor
+that waits for it in vain would hold the rollout for ever, so then its predecessor goes first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from berth.api.inferenceservice_parts import Rollout
 from berth.api.names import LABEL_TEMPLATE_HASH
 from berth.cluster import wire
+
+UNBOUND_SECONDS: Final = 30.0
+"""Longer than a scheduler takes to bind a pod for which there is room."""
+IN_VAIN_SECONDS: Final = 300.0
+"""After so long the scheduler has reasons that free devices do not show."""
+NONE: Final = (0, "0%")
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """``free`` more replicas of a variant would find room now; ``node_seconds``: how long the next one waits for a node
+    that is to join, 0 where there is room or none would come."""
+
+    free: int = 0
+    node_seconds: float = 0.0
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which a replica that is not bound may still be expected to be."""
+        return IN_VAIN_SECONDS if self.free > 0 else UNBOUND_SECONDS + self.node_seconds
+
+
+NO_SPACE: Final = Space()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +79,27 @@ def _ready(deployment: wire.Deployment) -> bool:
 def _stuck(deployment: wire.Deployment) -> str:
     stated = wire.condition(deployment.status.conditions, "Progressing")
     return stated.message if stated is not None and stated.reason == "ProgressDeadlineExceeded" else ""
+
+
+def blocked(deployment: wire.Deployment, unbound_seconds: float, space: Space) -> bool:
+    """Whether a rollout waits in vain for the place of a replica more; ``unbound_seconds``: of the pod that waits
+    longest."""
+    status = deployment.status
+    return status.updated_replicas < status.replicas and unbound_seconds > space.patience
+
+
+def bounds(rollout: Rollout | None, *, surge: bool) -> tuple[int | str, int | str]:
+    """Surge and unavailability of a rollout, as the user says, else by whether there is room for a ``surge``.
+
+    Without room a replica goes before its successor comes, unless the user states that none may be missing and states
+    a surge. Never are both none, which the API refuses.
+    """
+    up = rollout.max_surge if rollout is not None else None
+    unavailable = rollout.max_unavailable if rollout is not None else None
+    if up is None or up == "Auto":
+        up = 1 if surge else 0
+    if unavailable is None:
+        unavailable = 0 if surge and up not in NONE else 1
+    if up in NONE and unavailable in NONE:
+        unavailable = 1
+    return up, unavailable

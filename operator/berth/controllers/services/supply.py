@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from berth.api.inferenceservice import InferenceServiceSpec
+from berth.controllers.services.rollout import Space
 from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
 from berth.inference.calibrate import Kind, basis_of
@@ -112,10 +113,10 @@ class Market:
         phase = self._fleet.catalogue.serving.cold_start.get("Node")
         return phase.p90 if phase is not None else 0.0
 
-    def free(self, view: ServiceView, variant: Variant) -> int:
-        """How many more replicas of ``variant`` would find room now."""
+    def space(self, view: ServiceView, variant: Variant) -> Space:
+        """The room for more replicas of ``variant`` than there are."""
         needs, tolerations = self._pod_facts(view, variant)
-        return self._rooms.free(variant, needs, tolerations)
+        return Space(self._rooms.free(variant, needs, tolerations), self.waits_for_node(view, variant))
 
     def waits_for_node(self, view: ServiceView, variant: Variant) -> float:
         """Seconds that the next replica waits for its node: none while there is room, or where none would come."""

@@ -48,13 +48,18 @@ def deployment_template(plan: DeploymentPlan) -> Json:
     return child(plan.service, "apps/v1", "Deployment", plan.name, labels, spec)
 
 
-def deployment_scale(plan: DeploymentPlan) -> Json:
-    """``replicas`` alone, to be applied by :data:`berth.api.names.SCALE_MANAGER`: the only way in which counts move."""
+def deployment_scale(namespace: str, name: str, replicas: int, *, uid: str, resource_version: str = "") -> Json:
+    """``replicas`` alone, to be applied by :data:`berth.api.names.SCALE_MANAGER`: the only way in which counts move.
+
+    The server refuses it where the Deployment is another one than ``uid``, or none; with ``resource_version`` also
+    where anything about it has changed since.
+    """
+    metadata = {"name": name, "namespace": namespace, "uid": uid}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": plan.name, "namespace": plan.service.namespace},
-        "spec": {"replicas": plan.replicas},
+        "metadata": metadata | ({"resourceVersion": resource_version} if resource_version else {}),
+        "spec": {"replicas": replicas},
     }
 
 

@@ -27,4 +27,4 @@ def test_room_for_one_more(taints: tuple[Taint, ...], taken: int, room: int) -> 
     market = Market(fleet, Rooms(fleet), pod_facts(fleet))
     view = make_view(accelerators={"types": ["L4"], "perReplica": 1})
     (variant,) = market.choice(view).variants.values()
-    assert market.free(view, variant) == room
+    assert market.space(view, variant).free == room

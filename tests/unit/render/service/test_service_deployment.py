@@ -56,7 +56,8 @@ def test_a_deployment_is_named_by_its_variant_and_belongs_to_the_service():
 
 def test_the_count_is_set_first_and_then_only_by_its_own_writer():
     plan = make_plan(replicas=7)
-    first, later, count = deployment(plan), deployment_template(plan), deployment_scale(plan)
+    first, later = deployment(plan), deployment_template(plan)
+    count = deployment_scale("serving", plan.name, 7, uid="u")
     assert first["spec"].pop("replicas") == 7
     assert first == later
     assert count["spec"] == {"replicas": 7}

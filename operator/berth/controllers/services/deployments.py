@@ -1,0 +1,189 @@
+"""The Deployment of a variant is made what the plan says, writing only what differs.
+
+Its template and its count have different writers within: applying a template never touches the count, scaling never
+touches the template. Before a decrease the pods that should go are marked, so that the Deployment controller takes
+those and not the busiest. No write meets another object of the same name, and a decrease neither one that has changed
+since it was looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from berth.api.names import FIELD_MANAGER, LABEL_APPLIED_HASH, LABEL_FIRST_TO_GO, LABEL_VARIANT, SCALE_MANAGER
+from berth.cluster import wire
+from berth.cluster.client import ApiClient
+from berth.cluster.errors import Conflict, Invalid, NotFound
+from berth.cluster.kinds import DEPLOYMENT_WRITERS, DEPLOYMENTS, PODS
+from berth.controllers.services.contest import Contests, writers
+from berth.controllers.services.observe import ServiceObserver
+from berth.controllers.services.plans import deployment_plan
+from berth.controllers.services.rollout import Space, blocked
+from berth.controllers.services.view import ServiceView
+from berth.fleet.fleet import Fleet
+from berth.inference.records import Variant
+from berth.inference.service import Plan
+from berth.render.service.deployment import deployment, deployment_scale, deployment_template
+from berth.render.service.plan import Json
+
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+FIRST_TO_GO: Final = "-1000"
+_MARK: Final[Json] = {"metadata": {"annotations": {DELETION_COST: FIRST_TO_GO}, "labels": {LABEL_FIRST_TO_GO: "true"}}}
+_UNMARK: Final[Json] = {"metadata": {"annotations": {DELETION_COST: None}, "labels": {LABEL_FIRST_TO_GO: None}}}
+
+
+class ServiceDeployments:
+    """Writes Deployments; the answers go back into the cache."""
+
+    def __init__(
+        self, client: ApiClient, observer: ServiceObserver, fleet: Fleet, *, wall: Callable[[], float] = time.time
+    ) -> None:
+        self._client, self._observer, self._fleet, self._wall = client, observer, fleet, wall
+        self._contests = Contests()
+        self._contested: dict[str, dict[str, str]] = {}  # uid -> Deployment -> who else sets its count
+
+    def forget(self, view: ServiceView) -> None:
+        """The service is gone."""
+        self._contests.forget(view.uid)
+        self._contested.pop(view.uid, None)
+
+    def contested(self, view: ServiceView) -> str:
+        """Whose writes of a count undo those of Berth, in a sentence; empty where nobody's do."""
+        return "; ".join(words for _, words in sorted(self._contested.get(view.uid, {}).items()))
+
+    async def found(self, view: ServiceView, variant: Variant, count: int, space: Space) -> None:
+        """Make a Deployment that is not there, with the count in the hands of its own manager from the start."""
+        made = deployment_plan(view, variant, self._fleet, replicas=count, surge=space.free > 0)
+        answer = await self._apply(view, deployment(made), FIELD_MANAGER)
+        await self._scale(view, answer, count)
+
+    async def follow(
+        self,
+        view: ServiceView,
+        known: wire.Deployment,
+        name: str,
+        variant: Variant | None,
+        plan: Plan,
+        *,
+        waits: bool,
+        space: Space,
+    ) -> None:
+        """Bring the Deployment of the variant ``name``, which is there, to its template and its count.
+
+        ``variant`` None: its pool is gone, and its template stays. ``waits``: other variants roll first. Raises:
+        Conflict, when the Deployment has changed meanwhile.
+        """
+        if variant is not None:
+            known = await self._templated(view, known, variant, waits=waits, space=space)
+        await self._spare(view, known, name, plan.victims.get(name, ()))
+        await self._counted(view, known, name, plan)
+
+    async def _templated(
+        self, view: ServiceView, known: wire.Deployment, variant: Variant, *, waits: bool, space: Space
+    ) -> wire.Deployment:
+        """The Deployment with its template. With or without a surge, it stays as it is as long as the rollout goes."""
+        with_surge, without = (
+            deployment_template(deployment_plan(view, variant, self._fleet, paused=waits, surge=surge))
+            for surge in (True, False)
+        )
+        in_vain = blocked(known, self._unbound_seconds(view, variant.name), space)
+        applied = known.metadata.labels.get(LABEL_APPLIED_HASH)
+        fine = (without,) if in_vain else (with_surge, without)
+        if applied in {body["metadata"]["labels"][LABEL_APPLIED_HASH] for body in fine}:
+            return known
+        body = with_surge if space.free > 0 and not in_vain else without
+        # The count gets an owner of its own first: it falls to 1 when the only manager that holds it leaves it out.
+        known = await self._scale(view, known, known.spec.replicas, unchanged=True)
+        body["metadata"]["uid"] = known.metadata.uid
+        return await self._apply(view, body, FIELD_MANAGER)
+
+    def _unbound_seconds(self, view: ServiceView, variant: str) -> float:
+        """How long the pod of a variant waits that has waited longest for a node."""
+        since = [
+            pod.metadata.created
+            for pod in self._observer.pods(view)
+            if pod.metadata.labels.get(LABEL_VARIANT) == variant
+            and not pod.spec.node_name
+            and not pod.metadata.deleting
+        ]
+        return self._wall() - min(since) if since else 0.0
+
+    async def _counted(self, view: ServiceView, known: wire.Deployment, name: str, plan: Plan) -> None:
+        """Set the count, unless another plan has come since or somebody else keeps setting it."""
+        key, count, now = (view.uid, name), plan.counts[name], self._wall()
+        self._contests.found(key, known.spec.replicas, now)
+        contested = self._contested.setdefault(view.uid, {})
+        if not self._contests.contested(key, now):
+            contested.pop(name, None)
+        if known.spec.replicas == count:
+            return
+        if self._contests.contested(key, now) and name not in contested:
+            contested[name] = await self._accuse(view, known)
+        lowers = count < known.spec.replicas
+        if self._contests.waits(key, now, lowers=lowers):
+            return
+        if lowers:
+            await self._patch(view, plan.victims.get(name, ()), _MARK)
+        if view.plan is None or view.plan.counts.get(name) != count:
+            return  # whoever decided otherwise meanwhile has asked for another look
+        await self._scale(view, known, count, unchanged=lowers)
+        self._contests.wrote(key, count, now)
+
+    async def _accuse(self, view: ServiceView, known: wire.Deployment) -> str:
+        found = await self._client.find(DEPLOYMENT_WRITERS, known.metadata.name, view.key[0])
+        others = writers(found.metadata.managed_fields, (FIELD_MANAGER, SCALE_MANAGER)) if found is not None else ()
+        return (
+            f"replicas of Deployment {known.metadata.name} are set by {' and '.join(others) or 'others'} too; remove"
+            " the HorizontalPodAutoscaler or program that targets it, or let it scale this InferenceService with"
+            " scaling.mode Manual"
+        )
+
+    async def _scale(
+        self, view: ServiceView, known: wire.Deployment, count: int, *, unchanged: bool = False
+    ) -> wire.Deployment:
+        """Set the count of this very Deployment.
+
+        Raises: Conflict, where it is another one, with ``unchanged`` also where anything about it has changed since.
+        """
+        meta = known.metadata
+        version = meta.resource_version if unchanged else ""
+        body = deployment_scale(view.key[0], meta.name, count, uid=meta.uid, resource_version=version)
+        return await self._apply(view, body, SCALE_MANAGER)
+
+    async def _apply(self, view: ServiceView, body: Json, manager: str) -> wire.Deployment:
+        name = body["metadata"]["name"]
+        try:
+            answer = await self._client.apply(DEPLOYMENTS, name, body, view.key[0], manager=manager)
+        except Invalid as problem:
+            if any(cause.field == "metadata.uid" for cause in problem.causes):
+                raise Conflict(409, "Conflict", problem.message) from problem
+            raise
+        self._observer.caches.deployments.put(answer)
+        return answer
+
+    async def _spare(self, view: ServiceView, known: wire.Deployment, variant: str, victims: Iterable[str]) -> None:
+        """Take the mark back from pods that an earlier decrease was to take and that are still there after it."""
+        status = known.status
+        seen = status.observed_generation >= known.metadata.generation
+        if not seen or status.replicas > known.spec.replicas:
+            return
+        marked = [
+            pod.metadata.name
+            for pod in self._observer.pods(view)
+            if LABEL_FIRST_TO_GO in pod.metadata.labels
+            and pod.metadata.labels.get(LABEL_VARIANT) == variant
+            and not pod.metadata.deleting
+        ]
+        await self._patch(view, [name for name in marked if name not in victims], _UNMARK)
+
+    async def _patch(self, view: ServiceView, pods: Iterable[str], patch: Mapping[str, Any]) -> None:
+        """Patch pods; one that is gone meanwhile needs none."""
+        results = await asyncio.gather(
+            *(self._client.patch(PODS, name, patch, view.key[0]) for name in pods), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, NotFound):
+                raise result
