@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from berth.inference.fallback import Footing, Turn, step
 from berth.inference.need import Need, holds_partly, metrics_verdict, needed
 from berth.inference.program import TINY
 from berth.inference.records import DemandState, Mix, MixBounds, Offer, Variant, carried
@@ -66,6 +67,10 @@ def decide(rules: Rules, memory: Memory, sight: Sight, cheapest: Cheapest) -> Pl
     after = sum(counts.values())
     if decision is not None:
         memory = _remember(memory, decision, have, after, shrinks=shrinks)
+    firm = carried({name: count for name, count in mix.counts.items() if not variants[name].spot}, variants)
+    footing, turn = step(memory.footing, firm, aim - firm, sight.now)
+    if rules.mode is not Mode.ADVISORY:
+        memory = replace(memory, footing=footing)
     phase, message = _phase(rules, sight, need, mix, counts)
     if advice is not None:
         message = f"Advisory, from {advice.before} to {advice.after} replicas would be: {advice.message}"
@@ -84,7 +89,8 @@ def decide(rules: Rules, memory: Memory, sight: Sight, cheapest: Cheapest) -> Pl
             for name, count in counts.items()
             if count < sight.wanted.get(name, 0)
         },
-        events=_events(sight, need, mix, decision, have, after),
+        events=_events(sight, need, mix, decision, have, after)
+        + (() if advice or turn is None else _turned(turn, footing)),
         usd_per_hour=_price(counts, variants),
         on_demand_only_usd_per_hour=_on_demand_price(counts, variants),
         next_look=sight.now + LOOK_SECONDS,
@@ -303,6 +309,13 @@ def _events(
     if sight.seen.state is DemandState.UNKNOWN:
         events.append(Event("MetricsLost", need.text[:1].upper() + need.text[1:], True))
     return tuple(events)
+
+
+def _turned(turn: Turn, footing: Footing) -> tuple[Event, ...]:
+    fell = turn == "FellBackToOnDemand"
+    says = "Spot is taken back or gone" if fell else "Spot has been stable"
+    text = f"{says}: {footing.on_demand:.3g} of work is to be on demand and {footing.spot:.3g} on spot"
+    return (Event(turn, text, warning=fell),)
 
 
 def _price(counts: Mapping[str, int], variants: Mapping[str, Variant]) -> float:

@@ -12,6 +12,7 @@ from typing import Final
 
 from berth.api.inferenceservice import InferenceServiceSpec
 from berth.api.inferenceservice_parts import MAX_REPLICAS, Slo, StepSize
+from berth.inference.fallback import Footing
 from berth.inference.records import DemandState, Offer
 from berth.values import parse_duration, parse_share
 
@@ -239,7 +240,7 @@ class Memory:
     """What a decision must remember of earlier ones. None: not so at present.
 
     ``held`` replicas for ``held_work`` are what the last plan aimed at while demand was known, and ``held_capacity``
-    what they carry. ``lower_since``: less than that has been enough.
+    what they carry. ``lower_since``: less than that has been enough. ``footing``: how much of it is on spot.
     """
 
     decisions: tuple[Decision, ...] = ()
@@ -251,6 +252,7 @@ class Memory:
     held: int | None = None
     held_work: float = 0.0
     held_capacity: float = 0.0
+    footing: Footing | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,18 @@ def test_a_return_to_spot_waits_for_nothing_but_its_replacement() -> None:
     assert back.counts == {"od": 0, "spot-a": 2, "spot-b": 2}
 
 
+def test_a_fall_to_on_demand_and_the_return_are_told_once_each() -> None:
+    rules = Rules(spot=replace(SPOT, max_zone_loss=1.0))
+    _, memory, with_spot = case(4.0, {}, "", {"od": 9, "spot-a": 9}, rules=rules)
+    without = replace(with_spot, offers=(make_offer("od", 9), make_offer("spot-a", 0, usd=0.3)))
+    told = []
+    for number, sight in enumerate((with_spot, without, without, with_spot, with_spot)):
+        made = plan(replace(sight, now=NOW + 15 * number), rules, memory)
+        memory = made.memory
+        told.append([event.reason for event in made.events if event.reason.endswith(("OnDemand", "ToSpot"))])
+    assert told == [[], ["FellBackToOnDemand"], [], ["ReturnedToSpot"], []]
+
+
 def test_a_decrease_waits_also_while_replicas_move() -> None:
     _, memory, sight = case(8.0, {"od": 8}, "od " * 8, {"od": 20, "spot-a": 20})
     memory = plan(sight, Rules(), memory).memory
