@@ -14,6 +14,8 @@ from berth.fleet.fleet import Fleet
 from berth.inference.reclaim import Sign, leaving_at, signs
 
 DISRUPTED: Final = "DisruptionTarget"
+MOST_NODES: Final = 20_000
+"""So many nodes with a signal are remembered, those looked at last, since nobody tells here of nodes that are gone."""
 
 
 class Notices:
@@ -33,10 +35,11 @@ class Notices:
         found = node_signs(node, self._fleet)
         known = self._seen.get(node.metadata.uid, {})
         first = {sign.signal.name: known.get(sign.signal.name, self._wall()) for sign in found}
+        self._seen.pop(node.metadata.uid, None)
         if first:
-            self._seen[node.metadata.uid] = first
-        else:
-            self._seen.pop(node.metadata.uid, None)
+            self._seen[node.metadata.uid] = first  # the last looked at is the last in turn
+            if len(self._seen) > MOST_NODES:
+                del self._seen[next(iter(self._seen))]
         spot = self._fleet.catalogue.labels.capacity_type(node.metadata.labels) == "Spot"
         return leaving_at(found, first, spot=spot, disrupted_since=since)
 

@@ -57,3 +57,14 @@ def test_a_pod_that_is_told_of_its_disruption_has_the_shortest_time() -> None:
     node = make_wire_node(**tainted("aws-node-termination-handler/spot-itn"))
     assert notices(make_pod(conditions=stated), node) == AT + SHORTEST_SECONDS
     assert notices(make_pod(conditions=stated), None) == AT + SHORTEST_SECONDS
+
+
+def test_nodes_that_are_gone_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("berth.controllers.services.notices.MOST_NODES", 2)
+    now = [NOW]
+    notices = Notices(make_fleet(), wall=lambda: now[0])
+    nodes = [make_wire_node(f"n{i}", **tainted("aws-node-termination-handler/spot-itn")) for i in range(3)]
+    for node in (nodes[0], nodes[1], nodes[0], nodes[2]):
+        notices(make_pod(), node)
+    now[0] = NOW + 50
+    assert [notices(make_pod(), nodes[i]) for i in (0, 2, 1)] == [NOW + 120, NOW + 120, NOW + 170]
