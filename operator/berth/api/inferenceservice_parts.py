@@ -279,7 +279,7 @@ class GatewayReference(Model):
     namespace: LabelName | None = None
     """Its namespace. Absent: this one."""
     section_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
-    """One of its listeners. Absent: all."""
+    """One of its listeners. Absent: all that end TLS."""
 
 
 class PolicyReference(Model):

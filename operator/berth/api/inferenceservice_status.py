@@ -8,6 +8,7 @@ from pydantic import Field
 
 from berth.api.common import (
     Conditions,
+    LabelValue,
     Message,
     Model,
     Seconds,
@@ -137,6 +138,26 @@ class VariantCpu(Model):
     """Of one replica."""
 
 
+class PlaceLabel(Model):
+    """A requirement on the labels of a variant's nodes."""
+
+    key: Annotated[str, Field(max_length=317)]
+    """The label."""
+    operator: StatusText
+    """In, NotIn, Exists or DoesNotExist."""
+    values: Annotated[tuple[LabelValue, ...], Field(max_length=256), atomic()] = ()
+    """With In and NotIn."""
+
+
+class VariantPlace(Model):
+    """What the nodes of a variant looked like when its template was made."""
+
+    variant: Annotated[str, Field(max_length=63)]
+    """The variant."""
+    labels: Annotated[tuple[PlaceLabel, ...], Field(max_length=64), atomic()] = ()
+    """Beside what its pool states."""
+
+
 class CapacitySeen(Model):
     """Trials of what replicas that are alike carry at the SLO."""
 
@@ -159,6 +180,8 @@ class Learned(Model):
     """Starts seen."""
     cpu: Annotated[tuple[VariantCpu, ...], Field(max_length=64), atomic()] = ()
     """CPU where the template names none."""
+    places: Annotated[tuple[VariantPlace, ...], Field(max_length=64), atomic()] = ()
+    """Labels of nodes that pod templates ask for."""
     reference: StatusText | None = None
     """The accelerator of which one replica, as sized, is the unit of demand."""
     capacities: Annotated[tuple[CapacitySeen, ...], Field(max_length=64), atomic()] = ()
@@ -178,7 +201,7 @@ class InferenceServiceStatus(Model):
     """Why it is so, and what would change it."""
     conditions: Conditions = ()
     """Accepted, Ready, Placed, MetricsAvailable, ForecastTrusted, CapacityAvailable, SloMet, SpotAvailable, Exposed,
-    Prefetched."""
+    Prefetched, ScaleContested."""
     replicas: Tally | None = None
     """There are, over all variants."""
     ready_replicas: Tally | None = None

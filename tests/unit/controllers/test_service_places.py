@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from berth.controllers.services.plans import place_requirements
+from berth.controllers.services.places import seen_requirements, stated_requirements
 from berth.fleet.fleet import Fleet
+from berth.inference.records import Variant
 from berth.values import CapacityType, Requirements
 from tests.builders.fleet import make_fleet, make_node, make_pool
 from tests.builders.services import make_variant
@@ -30,7 +31,11 @@ def nodes(*paid: dict[str, str], zone: str = "a") -> list[Any]:
 def chosen(fleet: Fleet, capacity_type: CapacityType, zone: str = "") -> Requirements:
     paid = {pool.spec.capacity_type: name for name, pool in fleet.pools.items()}
     name = paid[capacity_type if capacity_type in paid else None]
-    return place_requirements(fleet.pools[name], make_variant(pool=name, capacity_type=capacity_type, zone=zone), fleet)
+    return asked(fleet, name, make_variant(pool=name, capacity_type=capacity_type, zone=zone))
+
+
+def asked(fleet: Fleet, pool: str, variant: Variant) -> Requirements:
+    return (*stated_requirements(fleet.pools[pool]), *seen_requirements(fleet.pools[pool], variant, fleet))
 
 
 def takes(requirements: Requirements, labels: dict[str, str]) -> bool:
@@ -64,4 +69,4 @@ def test_nodes_that_come_change_no_template() -> None:
 def test_an_acceleratorpool_of_another_accelerator_changes_no_template() -> None:
     before = make_fleet(nodes(ON_DEMAND), pools=())
     after = make_fleet([*nodes(ON_DEMAND), make_node("h100")], pools=[make_pool()])
-    assert chosen(before, "OnDemand") == place_requirements(after.pools["l4"], make_variant(pool="l4"), after)
+    assert chosen(before, "OnDemand") == asked(after, "l4", make_variant(pool="l4"))

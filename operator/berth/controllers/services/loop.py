@@ -111,7 +111,7 @@ class ServiceLoop:
         self.services = Services(
             client, self.observer, self.planner, market, demand,
             children, exposure, writer, recorder,
-            catalogue=lambda: fleet.catalogue, prefetched=self._prefetched, wall=wall,
+            fleet=fleet, prefetched=self._prefetched, wall=wall,
         )  # fmt: skip
 
     def every_cache(self) -> Iterator[Cache[Any]]:

@@ -189,6 +189,7 @@ class ServiceObserver:
             view.memory, view.starts, learned = restore(view.persisted)
             view.startup_seconds, view.forecast_record = learned.startup_seconds, learned.forecast
             view.cpu, view.reference = dict(learned.cpu), learned.reference
+            view.places = dict(learned.places)
             view.capacities = Capacities.restore(learned.capacities)
             view.template_changes = not learned.startup_seconds
         except (KeyError, TypeError, ValueError) as problem:

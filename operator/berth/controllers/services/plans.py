@@ -8,24 +8,22 @@ from typing import Any, Final
 import numpy as np
 
 from berth import values
-from berth.catalogue.matching import CapacityLabel
 from berth.catalogue.records import Catalogue
+from berth.controllers.services.places import occurs, seen_requirements, stated_requirements
 from berth.controllers.services.rollout import bounds
 from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
 from berth.fleet.pool import Pool
 from berth.inference.records import Variant
 from berth.inference.room import Tolerations
-from berth.render.service.deployment import deployment_template
+from berth.render.service.deployment import deployment_template, template_hash
 from berth.render.service.plan import DeploymentPlan, ServicePlan
-from berth.values import CapacityType, Requirement, Requirements, Resources, Toleration, parse_resources
+from berth.values import Requirements, Resources, Toleration, parse_resources
 
 CPU_STEPS: Final = (16_000, 8_000, 4_000, 2_000, 1_000)
 """Millicores per device where the template names none: the most that every node of the pool can give to each."""
 CPU_SHARE: Final = 0.9
 """Of a node's CPU; the rest is left to daemons."""
-ANY_VALUE: Final = "*"
-"""In the catalogue's labels of capacity types: the label alone says it, whatever its value."""
 
 
 def service_plan(view: ServiceView, catalogue: Catalogue) -> ServicePlan:
@@ -45,7 +43,7 @@ def deployment_plan(
     return DeploymentPlan(
         service=service_plan(view, fleet.catalogue),
         variant=variant,
-        nodes=(place_requirements(pool, variant, fleet),) if pool is not None else (),
+        nodes=_nodes(view, pool, variant, fleet),
         tolerations=spot_tolerations(variant, fleet.catalogue),
         startup_seconds=view.startup_seconds or 600,
         cpu_millicores=view.cpu.setdefault(variant.name, serving_cpu(pool, variant.devices) if pool else 0),
@@ -56,68 +54,39 @@ def deployment_plan(
     )
 
 
-def place_requirements(pool: Pool, variant: Variant, fleet: Fleet) -> Requirements:
-    """The labels that a node of the variant's place has: the pool's, the capacity type's, on spot the zone's."""
-    found = list(pool.spec.selector) if not pool.spec.discovered else _product_requirements(pool, fleet)
-    found += _capacity_requirements(pool, variant, fleet.catalogue)
-    if variant.zone and pool.site_level is not None:
-        found.append(Requirement(pool.levels[pool.site_level].node_label, "In", (variant.zone,)))
-    return tuple(found)
+def _nodes(view: ServiceView, pool: Pool | None, variant: Variant, fleet: Fleet) -> tuple[Requirements, ...]:
+    """The node selector's terms: what the pool states, and what was frozen of the rest, else what is seen now."""
+    seen = view.places.get(variant.name)
+    if pool is None:
+        return (seen,) if seen else ()
+    return ((*stated_requirements(pool), *(seen_requirements(pool, variant, fleet) if seen is None else seen)),)
 
 
-def _product_requirements(pool: Pool, fleet: Fleet) -> list[Requirement]:
-    """What tells the nodes of a discovered pool: the product, as they name it, and that no stated pool selects them.
+def freeze(
+    view: ServiceView,
+    counts: Mapping[str, int],
+    variants: Mapping[str, Variant],
+    live: Mapping[str, str],
+    fleet: Fleet,
+) -> None:
+    """Choose what of the world the template of each variant in use follows from, before any is rendered to be applied.
 
-    A stated pool of several requirements cannot be excluded by one list of requirements; its nodes stay eligible.
+    What a Deployment runs with stays, though nodes of other labels come, until its template changes anyway: then all
+    is chosen anew. Also where no node meets it any more: no replica could start. ``live``: the digest of the template
+    that each Deployment has; ``counts``: replicas that shall be.
     """
-    if pool.accelerator is None:
-        return []
-    found: list[Requirement] = []
-    for match in pool.accelerator.products:
-        seen = sorted({labels[match.key] for labels in pool.labels if match.matches(labels)})
-        if seen and all(match.matches(labels) for labels in pool.labels if labels):
-            found.append(Requirement(match.key, "In", tuple(seen)))
-            break
-    for other in fleet.pools.values():
-        selector, same = other.spec.selector, other.spec.accelerator == pool.spec.accelerator
-        if same and not other.spec.discovered and len(selector) == 1 and selector[0].operator == "In":
-            found.append(Requirement(selector[0].key, "NotIn", selector[0].values))
-    return found
-
-
-def _capacity_requirements(pool: Pool, variant: Variant, catalogue: Catalogue) -> list[Requirement]:
-    """What tells the nodes of the variant's capacity type.
-
-    Nothing where a stated pool is all of one. A discovered pool's product alone selects the nodes of its sisters too,
-    those that are paid for in another way. The values are the catalogue's, so that nodes that come change no template.
-    """
-    if pool.spec.capacity_type is not None and not pool.spec.discovered:
-        return []
-    entries = [
-        entry for entry in catalogue.labels.capacity_type_labels if pool.spec.capacity_label in (None, entry.label)
-    ]
-    if variant.capacity_type == "OnDemand":
-        return [found for entry in entries if (found := _other_than(entry, variant.capacity_type)) is not None]
-    for entry in entries:
-        carried = [labels[entry.label] for labels in pool.labels if entry.label in labels]
-        if any(entry.read(value) == variant.capacity_type for value in carried):
-            return [_same_as(entry, variant.capacity_type)]
-    return []
-
-
-def _same_as(entry: CapacityLabel, kind: CapacityType) -> Requirement:
-    values_of = tuple(value for value, means in entry.values.items() if means == kind)
-    return Requirement(entry.label, "Exists") if ANY_VALUE in values_of else Requirement(entry.label, "In", values_of)
-
-
-def _other_than(entry: CapacityLabel, kind: CapacityType) -> Requirement | None:
-    """What nodes of another capacity type do not meet, and those without the label do."""
-    foreign = tuple(value for value, means in entry.values.items() if means != kind)
-    if not foreign:
-        return None
-    if ANY_VALUE in foreign:
-        return Requirement(entry.label, "DoesNotExist")
-    return Requirement(entry.label, "NotIn", foreign)
+    used = live.keys() | {name for name, count in counts.items() if count}
+    view.places = {name: place for name, place in view.places.items() if name in used}
+    for name in used & variants.keys():
+        variant, frozen = variants[name], view.places.get(name)
+        pool = fleet.pools.get(variant.pool)
+        if pool is None:
+            continue
+        if frozen is not None and name in live and (occurs(frozen, pool) or not any(pool.labels)):
+            if template_hash(deployment_plan(view, variant, fleet)) == live[name]:
+                continue
+            view.cpu.pop(name, None)
+        view.places[name] = seen_requirements(pool, variant, fleet)
 
 
 def spot_tolerations(variant: Variant, catalogue: Catalogue) -> Tolerations:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from berth.api.conditions import INTERNAL_ERROR
-from berth.catalogue.records import Catalogue
+from berth.api.names import LABEL_TEMPLATE_HASH
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import BadRequest, Forbidden, Invalid
 from berth.cluster.events import EventRecorder, about
@@ -19,12 +19,13 @@ from berth.controllers.services.demand import DemandBook, Known
 from berth.controllers.services.exposure import Exposure
 from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.planner import LOOK_PERIODS, ServicePlanner
-from berth.controllers.services.plans import service_plan
+from berth.controllers.services.plans import freeze, service_plan
 from berth.controllers.services.rollout import Turn
 from berth.controllers.services.status import Figures, Learned, body, rejected
 from berth.controllers.services.supply import COLD_QUANTILE, Choice, Market
 from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.controllers.services.writer import ServiceWriter
+from berth.fleet.fleet import Fleet
 from berth.inference.service import Event, Mode, Plan, Verdict
 from berth.render.service.weights import unreadable
 from berth.values import format_duration
@@ -48,13 +49,13 @@ class Services:
         writer: ServiceWriter,
         recorder: EventRecorder,
         *,
-        catalogue: Callable[[], Catalogue],
+        fleet: Fleet,
         prefetched: Callable[[ServiceView], Verdict | None] = lambda view: None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._client, self._observer, self._planner, self._market = client, observer, planner, market
         self._demand, self._children, self._exposure = demand, children, exposure
-        self._writer, self._recorder, self._wall, self._catalogue = writer, recorder, wall, catalogue
+        self._writer, self._recorder, self._wall, self._fleet = writer, recorder, wall, fleet
         self._prefetched = prefetched
         self._told: dict[str, set[str]] = {}  # uid -> states that were told and last
         self._spoken: dict[str, Plan] = {}  # uid -> the plan whose events were told
@@ -71,7 +72,7 @@ class Services:
             await self._reject(view, reason, message)
             return
         self._notice_scale(view)
-        unreadable_weights = unreadable(service_plan(view, self._catalogue()))
+        unreadable_weights = unreadable(service_plan(view, self._fleet.catalogue))
         if unreadable_weights:
             await self._reject(view, "WeightsUnreadable", unreadable_weights)
             return
@@ -81,6 +82,11 @@ class Services:
         if plan is None:
             return
         choice = self._market.choice(view)
+        live = {
+            name: known.metadata.labels.get(LABEL_TEMPLATE_HASH, "")
+            for name, known in self._observer.deployments(view).items()
+        }
+        freeze(view, plan.counts, choice.variants, live, self._fleet)
         opening = await self._exposure.opening(view)
         try:
             turn = await self._children.carry_out(
@@ -144,6 +150,7 @@ class Services:
                 view.cpu,
                 view.reference,
                 view.capacities.record(),
+                view.places,
             ),
             view.persisted,
             extra,

@@ -14,10 +14,11 @@ from berth.inference.calibrate import in_use
 from berth.inference.coldstart import ColdStarts
 from berth.inference.records import Variant
 from berth.inference.service import DECISIONS_KEPT, Decision, Memory, Plan, Replica, Verdict
+from berth.values import Requirement, Requirements
 
 Json = dict[str, Any]
 
-IN_TEMPLATES: Final = ("startupSeconds", "cpu", "reference")
+IN_TEMPLATES: Final = ("startupSeconds", "cpu", "places", "reference")
 """Of what is learned, what pod templates follow from, and the unit of every other number."""
 
 _NUMBERS = re.compile(r"(?:\d[\d.]*(?:e[+-]?\d+)?[smh%]?)+")
@@ -52,6 +53,7 @@ class Learned:
     cpu: Mapping[str, int] = field(default_factory=dict)
     reference: str = ""
     capacities: Sequence[Mapping[str, Any]] = ()
+    places: Mapping[str, Requirements] = field(default_factory=dict)
 
 
 def restore(status: Mapping[str, Any]) -> tuple[Memory, ColdStarts, Learned]:
@@ -76,6 +78,13 @@ def restore(status: Mapping[str, Any]) -> tuple[Memory, ColdStarts, Learned]:
         {entry["variant"]: entry["millicores"] for entry in known.get("cpu") or ()},
         known.get("reference") or "",
         tuple(known.get("capacities") or ()),
+        {
+            entry["variant"]: tuple(
+                Requirement(label["key"], label["operator"], tuple(label.get("values") or ()))
+                for label in entry.get("labels") or ()
+            )
+            for entry in known.get("places") or ()
+        },
     )
     return memory, ColdStarts.restore(learned.cold_starts), learned
 
@@ -232,10 +241,17 @@ def _learned(learned: Learned) -> Json:
         "coldStarts": [dict(start) for start in learned.cold_starts],
         "forecast": learned.forecast or None,
         "cpu": [{"variant": name, "millicores": amount} for name, amount in sorted(learned.cpu.items())],
+        "places": [_place(name, labels) for name, labels in sorted(learned.places.items())],
         "reference": learned.reference or None,
         "capacities": [dict(entry) for entry in learned.capacities],
     }
     return {key: value for key, value in entry.items() if value}
+
+
+def _place(variant: str, labels: Requirements) -> Json:
+    """A node must have ``labels``; as the API writes requirements."""
+    named = [{"key": entry.key, "operator": entry.operator, "values": list(entry.values)} for entry in labels]
+    return {"variant": variant, "labels": [{key: part for key, part in entry.items() if part} for entry in named]}
 
 
 def transition(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

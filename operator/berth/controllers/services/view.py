@@ -15,7 +15,7 @@ from berth.cluster import wire
 from berth.inference.calibrate import Capacities
 from berth.inference.coldstart import ColdStarts
 from berth.inference.service import Memory, Plan, Rules, Verdict
-from berth.values import Resources
+from berth.values import Requirements, Resources
 
 ServiceKey = tuple[str, str]
 """(namespace, name)."""
@@ -42,6 +42,7 @@ class ServiceView:
     looked: float = 0.0  # when it was last sent to its reconciler
     reserved: set[str] = field(default_factory=set)
     cpu: dict[str, int] = field(default_factory=dict)  # millicores of a replica by variant, frozen once chosen
+    places: dict[str, Requirements] = field(default_factory=dict)  # labels of a variant's nodes, frozen as cpu is
     needs: dict[str, Resources] = field(default_factory=dict)  # what one pod of each variant asks for
     waiting_since: dict[str, float] = field(default_factory=dict)  # variant -> since when replicas are not bound
     bound: dict[str, int] = field(default_factory=dict)  # pods with a node by variant, at the last decision

@@ -10,6 +10,7 @@ import pytest
 from berth.controllers.services.status import Figures, Learned, body, conditions, moved, rejected, restore, transition
 from berth.inference.coldstart import ColdStarts, Key
 from berth.inference.service import Decision, Memory, Phase, Plan, Verdict
+from berth.values import Requirement
 from tests.builders.services import make_replicas, make_variant
 
 NOW = 1_700_000_000.0
@@ -24,7 +25,9 @@ FIGURES = Figures("Value", 2.5, 3.0, 200.0, 0.95, NOW, "SeasonalNaive", 0.07, 0.
 def learned() -> Learned:
     starts = ColdStarts()
     starts.observe(Key("m", "L4", "pool"), 95.0)
-    return Learned(300, tuple(starts.record()), "cmVjb3Jk", {"od": 8000}, "L4", (capacity("-2/40 -2:9.0:3.0"),))
+    places = {"od": (Requirement("gpu", "In", ("l4",)), Requirement("spot", "DoesNotExist")), "other": ()}
+    trials = (capacity("-2/40 -2:9.0:3.0"),)
+    return Learned(300, tuple(starts.record()), "cmVjb3Jk", {"od": 8000}, "L4", trials, places)
 
 
 def capacity(record: str) -> dict[str, Any]:
