@@ -37,7 +37,7 @@ $(READY): requirements/dev.txt pyproject.toml
 	$(PY) -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(READY) ## A control plane, a fleet, gangs placed and recovered (DEMO_ARGS=--keep leaves it running)
+demo: $(READY) ## A control plane, a fleet, gangs placed and recovered, a service scaled (DEMO_ARGS=--keep leaves it running)
 	$(PY) -m berth.cli.main demo $(DEMO_ARGS)
 
 test: $(READY) ## All tests, on a real control plane (PYTEST_ARGS="-k chart" for some)

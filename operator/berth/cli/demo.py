@@ -1,4 +1,4 @@
-"""``berth demo``: a real control plane, a mixed fleet, and the life of a few gangs, in under a minute.
+"""``berth demo``: a real control plane, a mixed fleet, and the life of a few gangs and a service, in about a minute.
 
 Everything goes the way that a user's manifests go: the chart is installed by helm, the operator runs with the chart's
 ServiceAccount, jobs are applied through the API server. Only the nodes and the containers are simulated.
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import click
 
+from berth.cli import demo_serving
 from berth.devcluster.api import Api
 from berth.devcluster.cluster import DevCluster
 from berth.devcluster.invocation import berth
@@ -196,15 +197,20 @@ def ranks(status: Json) -> list[str]:
 @click.option("--keep", is_flag=True, help="Leave the cluster and the operator running.")
 @click.option("--name", default="demo", show_default=True, help="Name of the local cluster.")
 def demo(keep: bool, name: str) -> None:
-    """Bring up a control plane with a simulated fleet and show gangs placed, failing, recovering and finishing."""
+    """Bring up a control plane with a simulated fleet and show gangs and a service through their lives."""
     story = Story()
     story.tell("bringing up etcd, kube-apiserver, kube-scheduler, kube-controller-manager and kwok", keep=False)
     cluster = DevCluster.up(name, fleet="mixed", progress=lambda line: story.tell(line, keep=False))
     try:
         story.tell("installing the chart with helm, starting the operator with its ServiceAccount", keep=False)
         install_chart(cluster)
-        with run_operator(cluster, detached=keep):
+        with (
+            demo_serving.stage(cluster, story, keep=keep) as stage,
+            run_operator(cluster, args=stage.arguments, detached=keep),
+        ):
             run(cluster, story)
+            if stage.engines is not None:
+                demo_serving.serve(cluster.api(), stage.engines, story)
     except BaseException:
         cluster.down()
         raise
@@ -226,6 +232,8 @@ def summary(cluster: DevCluster, story: Story, *, keep: bool) -> None:
         f"-n {NAMESPACE} get trainingjobs -o wide",
         f"-n {NAMESPACE} describe trainingjob llama-70b",
         f"-n {NAMESPACE} get events --field-selector involvedObject.kind=TrainingJob",
+        f"-n {demo_serving.NAMESPACE} get bisvc,deployments -o wide",
+        f"-n {demo_serving.NAMESPACE} describe bisvc {demo_serving.NAME}",
         "get acceleratorpools",
     ):
         click.echo(f"  {berth('dev', 'kubectl', '--name', cluster.name, command)}")
