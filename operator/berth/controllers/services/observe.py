@@ -23,6 +23,7 @@ from berth.controllers.services.status import restore
 from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.inference.calibrate import Capacities
 from berth.inference.service import Replica, rules_of
+from berth.render.service.plan import same_templates
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -161,9 +162,10 @@ class ServiceObserver:
             view = self.views[new.metadata.uid] = ServiceView(new)
             self._read_spec(view)
         elif view.object.metadata.generation != new.metadata.generation:
-            view.object = new
-            view.template_changes = True
+            before, view.object = view.spec, new
             self._read_spec(view)
+            if before is None or view.spec is None or not same_templates(before, view.spec):
+                view.template_changes = True
         view.object = new
         self._read_status(view)
         if not self._absorbing:

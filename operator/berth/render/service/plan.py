@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from berth.api.inferenceservice import InferenceServiceSpec
 from berth.api.names import (
@@ -33,6 +33,12 @@ from berth.render.service.drain import drain_seconds
 from berth.values import Requirements, Toleration
 
 Json = dict[str, Any]
+
+NOT_IN_TEMPLATES: Final = frozenset(
+    {"replicas", "priority_class_name", "accelerators", "mode", "objective", "scaling", "spot", "rollout", "expose"}
+)
+"""Fields of a spec that decide how many replicas there are, where, and how they are reached, and not what they are: of
+``accelerators`` but for ``perReplica``."""
 
 
 def node_disk() -> Json:
@@ -65,6 +71,13 @@ class ServicePlan:
     def template(self) -> Mapping[str, Any]:
         """The user's own PodTemplateSpec, empty where there is none."""
         return self.spec.template or {}
+
+
+def same_templates(one: InferenceServiceSpec, other: InferenceServiceSpec) -> bool:
+    """Whether both specs say the same of what enters a variant's pod template."""
+    fields = InferenceServiceSpec.model_fields.keys() - NOT_IN_TEMPLATES
+    devices = {entry.accelerators.per_replica if entry.accelerators is not None else None for entry in (one, other)}
+    return len(devices) == 1 and all(getattr(one, name) == getattr(other, name) for name in fields)
 
 
 @dataclass(frozen=True, slots=True)

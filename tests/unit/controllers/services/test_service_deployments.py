@@ -199,3 +199,15 @@ async def test_a_count_set_by_hand_is_corrected() -> None:
     await world.look(world.plan(2))
     assert world.known.spec.replicas == 2
     assert not world.deployments.contested(world.view)
+
+
+@pytest.mark.parametrize(
+    ("edit", "budget"),
+    [({"scaling": {"minReplicas": 2}}, True), ({"replicas": 3}, True), ({"slo": {"latency": "90s"}}, False)],
+)
+def test_a_budget_outlasts_edits_that_reach_no_template(edit: Any, budget: bool) -> None:
+    world = Rolling()
+    world.view.template_changes = False
+    world.now += 10
+    world.respec(**edit)
+    assert world.view.template_changes is not budget

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from berth.render.service.overlay import overlaid
+from berth.render.service.plan import same_templates
 from berth.render.service.pod import pod_template
 from berth.values import Requirement, Toleration
 from tests.builders.services import make_plan, make_service, make_variant
@@ -211,3 +212,31 @@ def test_probes_of_the_user_s_own_engine_wait_for_its_start(kind: str):
     startup = found["startupProbe"]
     assert startup["tcpSocket"] == {"port": 9000}
     assert startup["periodSeconds"] * startup["failureThreshold"] == 600
+
+
+@pytest.mark.parametrize(
+    ("edit", "same"),
+    [
+        ({"replicas": 4}, True),
+        ({"scaling": {"minReplicas": 4}}, True),
+        ({"spot": {"maxShare": "50%"}}, True),
+        ({"rollout": {"maxSurge": 1}}, True),
+        ({"accelerators": {"types": ["L4"]}}, True),
+        ({"mode": "Batch"}, True),
+        ({"objective": "Latency"}, True),
+        ({"priorityClassName": "high"}, True),
+        ({"expose": {"port": 80}}, True),
+        ({"accelerators": {"perReplica": 2}}, False),
+        ({"slo": {"latency": "90s"}}, False),
+        ({"model": {"contextTokens": 4096}}, False),
+        ({"args": ("--seed=1",)}, False),
+        ({"coldStart": {"modelCache": "NVMe"}}, False),
+        ({"template": {"spec": {"nodeName": "n"}}}, False),
+    ],
+)
+def test_edits_that_reach_templates_are_told_from_those_that_do_not(edit: Any, same: bool):
+    before, after = make_service(), make_service(**edit)
+    assert same_templates(before.spec, after.spec) is same
+    devices = edit.get("accelerators", {}).get("perReplica", 1)
+    plans = make_plan(before), make_plan(after, make_variant(devices=devices))
+    assert (pod_template(plans[0]) == pod_template(plans[1])) is same
