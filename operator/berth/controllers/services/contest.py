@@ -47,8 +47,8 @@ class Contests:
 
     def found(self, key: tuple[str, str], count: int, now: float) -> None:
         """``count`` is what the Deployment asks for."""
-        known = self._known.get(key)
-        if known is not None and known.count != count:
+        known = self._known.setdefault(key, Count(count, now))
+        if known.count != count:
             losses = (*known.losses, now)[-LOSSES:]
             self._known[key] = replace(known, count=count, losses=losses)
 

@@ -171,6 +171,7 @@ async def test_a_count_that_others_set_again_and_again_is_left_and_told_about() 
     plan = world.plan(2)
     for _ in range(LOSSES):
         await world.look(plan)
+        assert world.known.spec.replicas == 2
         world.settle()
         assert not world.deployments.contested(world.view)
         world.scaled_by_others(3)
