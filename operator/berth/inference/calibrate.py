@@ -41,9 +41,9 @@ FADES: Final = 0.8
 """What is left of a trial that a new one contradicts."""
 KEPT: Final = 20.0
 """Trials of one load and outcome that are counted."""
-STEPS_DOWN: Final = 2
-STEPS_UP: Final = 1
-"""Steps of capacity after one trial, at the most."""
+MOST_MOVED: Final = 1
+"""Steps of capacity after one trial, at the most. More would let one bad trial do more than that where many loads
+explain the trials alike, and would follow a capacity that falls hardly sooner: what that takes is trials."""
 ALL_OF_IT: Final = 0.8
 """A miss is laid at the door of replicas that carry this share of the load."""
 SOME_OF_IT: Final = 0.2
@@ -149,7 +149,7 @@ class Curve:
         best = min(range(-MOST_STEPS, MOST_STEPS + 1), key=lambda step: (self.contradicted(step), abs(step)))
         if self.contradicted(self.step) - self.contradicted(best) < HYSTERESIS:
             return False
-        before, self.step = self.step, min(max(best, self.step - STEPS_DOWN), self.step + STEPS_UP)
+        before, self.step = self.step, min(max(best, self.step - MOST_MOVED), self.step + MOST_MOVED)
         return self.step != before
 
     def contradicted(self, step: int) -> float:
