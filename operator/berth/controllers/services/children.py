@@ -82,12 +82,14 @@ class ServiceChildren:
     ) -> Turn | None:
         live = self._observer.deployments(view)
         goals = {
-            name: template_hash(deployment_plan(view, variants[name], self._fleet)) for name in live if name in variants
+            name: template_hash(deployment_plan(view, variants[name], self._fleet))
+            for name in live
+            if name in variants and name not in view.refused
         }
         turn = turns(live, goals)
         for name, count in plan.counts.items():
             space = spaces.get(name, NO_SPACE)
-            if name not in live and count and name in variants:
+            if name not in live and count and name in variants and name not in view.refused:
                 known = await self._unheard(view, name)
                 if known is None:
                     await self.deployments.found(view, variants[name], count, space)
@@ -96,7 +98,13 @@ class ServiceChildren:
             if name in live:
                 waits = turn is not None and name in turn.waiting
                 await self.deployments.follow(
-                    view, live[name], name, variants.get(name), plan, waits=waits, space=space
+                    view,
+                    live[name],
+                    name,
+                    None if name in view.refused else variants.get(name),
+                    plan,
+                    waits=waits,
+                    space=space,
                 )
         for name, known in live.items():
             gone = name not in variants and not plan.counts.get(name)

@@ -21,6 +21,7 @@ from berth.cluster.ratelimit import TokenBucket
 from berth.controllers.services.children import ServiceChildren
 from berth.controllers.services.demand import DemandBook
 from berth.controllers.services.exposure import Exposure
+from berth.controllers.services.judge import TemplateJudge
 from berth.controllers.services.notices import Notices
 from berth.controllers.services.observe import ServiceCaches, ServiceObserver
 from berth.controllers.services.planner import LOOK_PERIODS, PERIOD_SECONDS, ServicePlanner
@@ -110,7 +111,7 @@ class ServiceLoop:
         )
         self.services = Services(
             client, self.observer, self.planner, market, demand,
-            children, exposure, writer, recorder,
+            children, TemplateJudge(client, fleet, again=self._look_again), exposure, writer, recorder,
             fleet=fleet, prefetched=self._prefetched, wall=wall,
         )  # fmt: skip
 

@@ -20,6 +20,7 @@ from berth.cluster.store import Index
 from berth.controllers.facts import defect_words
 from berth.controllers.services.facts import crashes, replica, service_key, start_seconds
 from berth.controllers.services.status import restore
+from berth.controllers.services.troubles import waiting
 from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.inference.calibrate import Capacities
 from berth.inference.service import Replica, rules_of
@@ -261,6 +262,7 @@ def _matters(old: wire.Pod, new: wire.Pod) -> bool:
         return (
             pod.spec.node_name, pod.status.phase, pod.metadata.deleting, stated.get("Ready"),
             stated.get("DisruptionTarget"), sum(status.restart_count for status in pod.status.container_statuses),
+            waiting(pod),
         )  # fmt: skip
 
     return facts(old) != facts(new)

@@ -17,12 +17,14 @@ from berth.controllers.facts import defect_words, shorten
 from berth.controllers.services.children import NameTaken, ServiceChildren
 from berth.controllers.services.demand import DemandBook, Known
 from berth.controllers.services.exposure import Exposure
+from berth.controllers.services.judge import TemplateJudge
 from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.planner import LOOK_PERIODS, ServicePlanner
 from berth.controllers.services.plans import freeze, service_plan
 from berth.controllers.services.rollout import Turn
-from berth.controllers.services.status import Figures, Learned, body, rejected
+from berth.controllers.services.status import Figures, Json, Learned, body, rejected, unsaved
 from berth.controllers.services.supply import COLD_QUANTILE, Choice, Market
+from berth.controllers.services.troubles import refusal, told, trouble
 from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.controllers.services.writer import ServiceWriter
 from berth.fleet.fleet import Fleet
@@ -45,6 +47,7 @@ class Services:
         market: Market,
         demand: DemandBook,
         children: ServiceChildren,
+        judge: TemplateJudge,
         exposure: Exposure,
         writer: ServiceWriter,
         recorder: EventRecorder,
@@ -54,7 +57,7 @@ class Services:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._client, self._observer, self._planner, self._market = client, observer, planner, market
-        self._demand, self._children, self._exposure = demand, children, exposure
+        self._demand, self._children, self._judge, self._exposure = demand, children, judge, exposure
         self._writer, self._recorder, self._wall, self._fleet = writer, recorder, wall, fleet
         self._prefetched = prefetched
         self._told: dict[str, set[str]] = {}  # uid -> states that were told and last
@@ -87,7 +90,12 @@ class Services:
             for name, known in self._observer.deployments(view).items()
         }
         freeze(view, plan.counts, choice.variants, live, self._fleet)
+        view.refused = await self._judge.refusals(view, plan, choice.variants, live)
         opening = await self._exposure.opening(view)
+        exposed, first = opening.verdict if opening is not None else None, not view.persisted
+        status = self._status(view, plan, choice, exposed)
+        if unsaved(view.persisted, status):
+            await self._writer.consider(view, status)
         try:
             turn = await self._children.carry_out(
                 view,
@@ -104,7 +112,10 @@ class Services:
                 raise
             await self._reject(view, "Forbidden", shorten(problem.message))
             return
-        await self._say(view, plan, choice, turn, opening.verdict if opening is not None else None)
+        await self._writer.consider(view, self._status(view, plan, choice, exposed))
+        if first and not view.refused:
+            self._tell(view, Event("Accepted", f"Serves {view.spec.model.name or view.key[1]}: {plan.message}"))
+        self._tell_all(view, plan, self._demand.of(view), turn)
 
     async def tell_defect(self, key: ServiceKey, problem: Exception) -> None:
         """A look at the service failed by a defect of ours: its status says so, once, instead of nothing."""
@@ -120,6 +131,7 @@ class Services:
         """The service is gone."""
         self._planner.forget(view)
         self._children.deployments.forget(view)
+        self._judge.forget(view.uid)
         self._writer.forget(view.uid)
         self._told.pop(view.uid, None)
         self._spoken.pop(view.uid, None)
@@ -130,14 +142,11 @@ class Services:
         if await self._writer.consider(view, status):
             self._recorder.warning(about(INFERENCE_SERVICES, view.object.metadata), "Rejected", message)
 
-    async def _say(
-        self, view: ServiceView, plan: Plan, choice: Choice, turn: Turn | None, exposed: Verdict | None
-    ) -> None:
-        now = self._wall()
+    def _status(self, view: ServiceView, plan: Plan, choice: Choice, exposed: Verdict | None) -> Json:
         known = self._demand.of(view)
         extra = self._extra(view, plan, choice, known, exposed)
-        status = body(
-            plan,
+        return body(
+            told(plan, view.refused, trouble(self._observer.pods(view), self._observer.deployments(view))),
             view.object.metadata.generation,
             view.key[1],
             choice.variants,
@@ -154,20 +163,15 @@ class Services:
             ),
             view.persisted,
             extra,
-            now,
+            self._wall(),
         )
-        first = not view.persisted
-        await self._writer.consider(view, status)
-        if first:
-            self._tell(view, Event("Accepted", f"Serves {view.spec.model.name or view.key[1]}: {plan.message}"))  # type: ignore[union-attr]
-        self._tell_all(view, plan, known, turn)
 
     def _extra(
         self, view: ServiceView, plan: Plan, choice: Choice, known: Known, exposed: Verdict | None
     ) -> dict[str, Verdict]:
         """Conditions that the plan does not know of."""
         notes = "; ".join(entry.sentence for entry in choice.found.excluded if not entry.absent)
-        verdicts = {"Accepted": Verdict(True, "Valid")}
+        verdicts = {"Accepted": refusal(view.refused) or Verdict(True, "Valid")}
         verdicts["Placed"] = (
             Verdict(True, "VariantsChosen", shorten(notes))
             if choice.found.found
@@ -229,8 +233,11 @@ class Services:
 
     def _tell_all(self, view: ServiceView, plan: Plan, known: Known, turn: Turn | None) -> None:
         """Events of the plan, each state once as long as it lasts."""
-        lasting = {"CapacityLimited", "MetricsLost", "RolloutPaused", "ScaleContested"}
+        lasting = {"CapacityLimited", "MetricsLost", "Rejected", "RolloutPaused", "ScaleContested"}
         events = list(plan.events)
+        refused = refusal(view.refused)
+        if refused is not None:
+            events.append(Event("Rejected", refused.message, warning=True))
         contested = self._children.deployments.contested(view)
         if contested:
             events.append(Event("ScaleContested", contested, warning=True))

@@ -40,6 +40,7 @@ class ServiceView:
     plan_state: Any = None  # what was there when the plan was made
     nodes_changed: int = 0  # how often a node of its pods has shown something else
     looked: float = 0.0  # when it was last sent to its reconciler
+    refused: Mapping[str, str] = field(default_factory=dict)  # variant -> the server's words against its template
     reserved: set[str] = field(default_factory=set)
     cpu: dict[str, int] = field(default_factory=dict)  # millicores of a replica by variant, frozen once chosen
     places: dict[str, Requirements] = field(default_factory=dict)  # labels of a variant's nodes, frozen as cpu is

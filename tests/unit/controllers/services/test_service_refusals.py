@@ -1,0 +1,199 @@
+"""What keeps replicas from being there is known before it does harm, and said where people look."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from berth.cluster.cache import Cache
+from berth.cluster.errors import ApiError, Forbidden, Invalid
+from berth.cluster.kinds import DEPLOYMENTS, INFERENCE_SERVICES, NODES, PODS, Kind
+from berth.controllers.services.judge import REFUSED_SECONDS
+from berth.controllers.services.loop import ServiceLoop
+from berth.controllers.services.troubles import told, trouble
+from berth.inference.service import Memory, Phase, Plan, Verdict
+from berth.telemetry.metrics import Metrics
+from berth.telemetry.sources import NO_SOURCE
+from tests.builders.fleet import make_fleet, make_node, make_pool
+from tests.unit.cluster.fakes import FakeClock
+from tests.unit.controllers.services.views import make_pod, make_view
+
+Json = dict[str, Any]
+KEY = ("serving", "chat")
+WORDS = 'pods "berth-check" is forbidden: violates PodSecurity "restricted:latest": privileged'
+MANUAL = {"scaling": {"mode": "Manual"}, "accelerators": {"types": ["L4"], "perReplica": 1}}
+
+
+class Server:
+    """Merges what is applied; ``refuses`` dry runs of pods as it is told to."""
+
+    def __init__(self) -> None:
+        self.transport = SimpleNamespace(clock=FakeClock())
+        self.objects: dict[tuple[str, str], Json] = {}
+        self.written: list[str] = []
+        self.trials = 0
+        self.refuses: ApiError | None = None
+
+    async def create(self, kind: Kind[Any], body: Json, namespace: str, *, dry_run: bool) -> None:
+        assert dry_run
+        self.trials += 1
+        if self.refuses is not None:
+            raise self.refuses
+
+    async def find(self, kind: Kind[Any], name: str, namespace: str) -> Any:
+        known = self.objects.get((kind.kind, name))
+        return kind.decode(json.dumps(known).encode()) if known is not None else None
+
+    async def apply(
+        self, kind: Kind[Any], name: str, body: Json, namespace: str, *, manager: str, subresource: str = ""
+    ) -> Any:
+        self.written.append(subresource or kind.kind)
+        old = self.objects.get((kind.kind, name), {})
+        meta = {"uid": f"uid-of-{name}", **old.get("metadata", {}), **body.get("metadata", {})}
+        meta["resourceVersion"] = str(len(self.written) + 10)
+        parts = {part: {**old.get(part, {}), **body.get(part, {})} for part in ("spec", "status")}
+        self.objects[kind.kind, name] = {**old, "metadata": meta, **parts}
+        return await self.find(kind, name, namespace)
+
+
+class Desk:
+    """The service ``chat`` on a pool of L4s."""
+
+    def __init__(self) -> None:
+        self.server: Any = Server()
+        pools = [make_pool("l4", accelerator="L4", roles=("Inference",))]
+        fleet = make_fleet([make_node("n0", pool="l4", devices=4)], pools=pools)
+        self.told: list[str] = []
+        recorder: Any = SimpleNamespace(
+            normal=lambda target, reason, words: self.told.append(reason),
+            warning=lambda target, reason, words: self.told.append(reason),
+        )
+        self.loop = ServiceLoop(
+            self.server, fleet, Cache(self.server, PODS), Cache(self.server, NODES), recorder, Metrics(), NO_SOURCE,
+            priority=lambda name: 0,
+        )  # fmt: skip
+        self.generation = 0
+
+    async def look(self, **spec: Any) -> Json:
+        """The user applies ``spec``, and the service is looked at; its status."""
+        self.generation += 1
+        made = make_view(**{**MANUAL, **spec}).object
+        known = self.server.objects.get(("InferenceService", "chat"), {})
+        meta = {"name": "chat", "namespace": "serving", "uid": made.metadata.uid, "generation": self.generation,
+                "resourceVersion": str(1000 * self.generation)}  # fmt: skip
+        body = {**known, "metadata": meta, "spec": json.loads(bytes(made.spec))}
+        self.server.objects["InferenceService", "chat"] = body
+        self.loop.caches.services.observe(INFERENCE_SERVICES.decode(json.dumps(body).encode()))
+        view = self.loop.observer.view(KEY)
+        assert view is not None
+        self.loop.planner.refresh(view)
+        await self.loop.services.reconcile(KEY)
+        status: Json = self.server.objects["InferenceService", "chat"].get("status", {})
+        return status
+
+    @property
+    def deployment(self) -> Json:
+        (found,) = (body for (kind, _), body in self.server.objects.items() if kind == "Deployment")
+        return found
+
+
+def accepted(status: Json) -> tuple[str, str]:
+    (found,) = (entry for entry in status["conditions"] if entry["type"] == "Accepted")
+    return found["reason"], found["message"]
+
+
+async def test_a_template_is_tried_once_and_what_it_follows_from_is_on_record_before_it_is_applied() -> None:
+    desk = Desk()
+    status = await desk.look()
+    assert accepted(status) == ("Valid", "")
+    assert desk.server.written.index("status") < desk.server.written.index("Deployment")
+    await desk.look(replicas=2)
+    await desk.look(replicas=3)
+    assert desk.server.trials == 1
+    assert desk.deployment["spec"]["replicas"] == 3
+
+
+async def test_a_refused_service_gets_no_deployment_and_says_why_in_the_servers_words() -> None:
+    desk = Desk()
+    desk.server.refuses = Forbidden(403, "Forbidden", WORDS)
+    status = await desk.look()
+    assert (status["phase"], accepted(status)[0]) == ("Failed", "TemplateRefused")
+    assert WORDS in accepted(status)[1]
+    assert WORDS in status["message"]
+    assert "Deployment" not in desk.server.written
+    assert "Rejected" in desk.told
+    assert "Accepted" not in desk.told
+
+
+async def test_a_refused_change_begins_no_rollout_while_what_runs_is_scaled_on() -> None:
+    desk = Desk()
+    await desk.look()
+    before = desk.deployment["spec"]["template"]
+    desk.server.refuses = Invalid(422, "Invalid", "spec.containers[0].image: Required value")
+    status = await desk.look(replicas=3, runtime={"engine": "vLLM", "args": ["--other"]})
+    assert accepted(status)[0] == "TemplateRefused"
+    assert desk.deployment["spec"]["template"] == before
+    assert desk.deployment["spec"]["replicas"] == 3
+    assert "Rejected" in desk.told
+
+
+async def test_a_refused_template_is_tried_again_and_taken_when_the_server_takes_it() -> None:
+    desk = Desk()
+    desk.server.refuses = Forbidden(403, "Forbidden", WORDS)
+    await desk.look()
+    desk.server.refuses = None
+    judge = desk.loop.services._judge
+    judge._clock = lambda: 1e9 + REFUSED_SECONDS
+    status = await desk.look()
+    assert accepted(status)[0] == "Valid"
+    assert "Deployment" in desk.server.written
+
+
+async def test_a_short_quota_is_no_matter_of_the_template() -> None:
+    desk = Desk()
+    desk.server.refuses = Forbidden(403, "Forbidden", 'pods "berth-check" is forbidden: exceeded quota: gpus')
+    assert accepted(await desk.look())[0] == "Valid"
+
+
+def waits(reason: str, message: str = "", *, name: str = "p", last: Json | None = None) -> Any:
+    state = {"name": "server", "state": {"waiting": {"reason": reason, "message": message}}}
+    return make_pod(name, containerStatuses=[{**state, **({"lastState": {"terminated": last}} if last else {})}])
+
+
+def failing(message: str) -> Any:
+    stated = [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message}]
+    return DEPLOYMENTS.decode(json.dumps({"metadata": {"name": "d"}, "status": {"conditions": stated}}).encode())
+
+
+@pytest.mark.parametrize(
+    ("pods", "deployments", "reason", "words"),
+    [
+        ([waits("ImagePullBackOff", 'Back-off pulling image "x": ErrImagePull: not found')], {}, "ImagePullBackOff",
+         "1 replica of , container server: ImagePullBackOff: not found"),
+        ([waits("ErrImagePull", "not found"), waits("ErrImagePull", "not found", name="q")], {}, "ImagePullBackOff",
+         "2 replicas of , container server: ImagePullBackOff: not found"),
+        ([waits("CreateContainerConfigError", 'secret "key" not found')], {}, "CreateContainerConfigError", "secret"),
+        ([waits("CrashLoopBackOff", "back-off 20s", last={"reason": "OOMKilled", "exitCode": 137})], {},
+         "CrashLoopBackOff", "it ends with OOMKilled, exit code 137"),
+        ([waits("ContainerCreating"), waits("ImagePullBackOff", "x")], {"v": failing('pods "v-5f-xyz" is forbidden')},
+         "ReplicaFailure", "the server takes no pod of v: pods is forbidden"),
+    ],
+    ids=["image", "the same while it tries", "a secret", "a crash", "the server"],
+)  # fmt: skip
+def test_what_keeps_replicas_from_starting_is_said(pods: Any, deployments: Any, reason: str, words: str) -> None:
+    found = trouble(pods, deployments)
+    assert found is not None
+    assert found.reason == reason
+    assert words in found.sentence
+    plan = Plan({"v": 1}, Memory(), Phase.STARTING, "1 replica starts", {"Ready": Verdict(False, "NotReady", "none")})
+    said = told(plan, {}, found)
+    assert said.conditions["Ready"] == Verdict(False, reason, f"none; {found.sentence}")
+    assert said.message.endswith(found.sentence)
+
+
+@pytest.mark.parametrize("pods", [[], [waits("ContainerCreating")], [waits("PodInitializing")]])
+def test_what_is_on_its_way_is_no_trouble(pods: Any) -> None:
+    assert trouble(pods, {}) is None
