@@ -135,6 +135,8 @@ class Growth(Model):
     """The provisioner's own name for this pool."""
     max_nodes: Tally | None = None
     """The most nodes that it may have. Absent: the provisioner's own limit."""
+    accelerators_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Of a node that joins. Absent: as many as the pool's nodes have or last had; a pool that never had one waits."""
 
 
 class Lending(Model):

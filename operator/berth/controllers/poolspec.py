@@ -75,7 +75,7 @@ def _growth(spec: AcceleratorPoolSpec) -> Growth | None:
     stated = spec.growth
     if stated is None or stated.provisioner == "None":
         return None
-    return Growth(stated.provisioner, stated.node_pool_name or "", stated.max_nodes)
+    return Growth(stated.provisioner, stated.node_pool_name or "", stated.max_nodes, stated.accelerators_per_node or 0)
 
 
 def _levels(spec: AcceleratorPoolSpec, catalogue: Catalogue, nodes: NodeLabels) -> tuple[Level, ...]:

@@ -49,11 +49,15 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Who adds nodes to a pool, under which name it knows the pool, and the most there may be; None: its own limit."""
+    """Who adds nodes to a pool, under which name it knows the pool, and the most there may be; None: its own limit.
+
+    ``devices_per_node`` of a node that joins, 0 where the pool does not say.
+    """
 
     provisioner: str
     node_pool: str = ""
     max_nodes: int | None = None
+    devices_per_node: int = 0
 
 
 @dataclass(frozen=True, slots=True)

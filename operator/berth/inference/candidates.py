@@ -173,6 +173,8 @@ def _closed(pools: tuple[Supply, ...], open_pools: tuple[Supply, ...], request: 
     if not open_pools:
         return "role Training only"
     kinds = {place.capacity_type for pool in open_pools for place in pool.places}
+    if not kinds and any(pool.grows for pool in open_pools):
+        return "its pools have no node, and none says in growth.acceleratorsPerNode what one that joins would hold"
     if not kinds:
         return "its pools have no node"
     if request.spot == "Never" and kinds == {"Spot"}:

@@ -22,6 +22,8 @@ from berth.values import MOST_AMOUNT, CapacityType, Resources, Toleration, toler
 
 Tolerations = tuple[Toleration, ...]
 
+MOST_TOTALS: Final = 10_000
+"""Answers kept; past it they begin anew, so that services that come and go leave nothing."""
 OWN_LIMIT: Final = 1000
 """Nodes that a pool may grow by where only its provisioner knows the limit."""
 
@@ -34,6 +36,7 @@ class Rooms:
         self._places: dict[str, tuple[int, Mapping[int, tuple[CapacityType, str]]]] = {}
         self._masks: dict[tuple[str, CapacityType, str, Tolerations], tuple[int, Bools]] = {}
         self._totals: dict[tuple[object, ...], tuple[int, int]] = {}
+        self._shapes: dict[str, int] = {}  # pool -> devices of the smallest node that it has, or had last
         self._growing: dict[tuple[str, str], tuple[str, int]] = {}  # holder, variant -> pool, nodes to come
 
     def free(self, variant: Variant, needs: Resources, tolerations: Tolerations = ()) -> int:
@@ -45,6 +48,8 @@ class Rooms:
         known = self._totals.get(key)
         if known is None or known[0] != pool.version:
             total = int(fits(pool, self._open(pool, variant, tolerations), needs).sum())
+            if len(self._totals) >= MOST_TOTALS:
+                self._totals.clear()
             known = self._totals[key] = (pool.version, total)
         return known[1]
 
@@ -56,10 +61,16 @@ class Rooms:
         return choose(pool, fits(pool, self._open(pool, variant, tolerations), needs), wanted)
 
     def per_node(self, variant: Variant, needs: Resources) -> int:
-        """How many pods of ``needs`` an empty node like those of the variant's place takes, by the smallest of them."""
+        """How many pods of ``needs`` an empty node like those of the variant's place takes, by the smallest of them.
+
+        Where the pool has no node only the devices of one that would join are known.
+        """
         pool = self._fleet.pools.get(variant.pool)
         if pool is None:
             return 0
+        if not len(pool.row):
+            asked = needs.get(pool.resource, 0)
+            return self.shape(pool) * pool.unit // asked if asked > 0 else 0
         place = (variant.capacity_type, variant.zone)
         rows = [row for row, found in self.places(pool).items() if found[0] == place[0] and place[1] in ("", found[1])]
         if not rows:
@@ -78,6 +89,20 @@ class Rooms:
         left = OWN_LIMIT if grows.max_nodes is None else grows.max_nodes - len(pool.row)
         left -= sum(nodes for name, nodes in self._growing.values() if name == variant.pool)
         return max(0, left) * self.per_node(variant, needs)
+
+    def shape(self, pool: Pool) -> int:
+        """Devices of a node that would join ``pool``: as it says, else as its smallest has or had; 0 not known."""
+        grows, held = pool.spec.growth, pool.total_devices[pool.total_devices > 0]
+        if len(held):
+            self._shapes[pool.spec.name] = int(held.min()) // pool.unit
+        return (grows.devices_per_node if grows is not None else 0) or self._shapes.get(pool.spec.name, 0)
+
+    def forget(self, pool: str) -> None:
+        """The pool of that name is gone."""
+        for known in (self._places, self._shapes):
+            known.pop(pool, None)
+        self._masks = {key: mask for key, mask in self._masks.items() if key[0] != pool}
+        self._totals = {key: total for key, total in self._totals.items() if key[0] != pool}
 
     def grow(self, holder: str, variant: Variant, needs: Resources, wanted: int) -> None:
         """``holder`` waits for nodes for ``wanted`` pods of ``variant``; others do not have them."""

@@ -28,7 +28,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """A pool. ``usd_per_device_hour`` is its own price, on demand unless all of it is spot (``price_is_spot``).
+    """A pool; ``grows`` where somebody adds nodes.
+
+    ``usd_per_device_hour`` is its own price, on demand unless all of it is spot (``price_is_spot``).
 
     ``spot_discount`` is the share off for spot nodes where the price is on demand; so is the catalogue's, always.
     """
@@ -40,6 +42,7 @@ class Supply:
     usd_per_device_hour: Decimal | None = None
     price_is_spot: bool = False
     spot_discount: float = 0.0
+    grows: bool = False
 
     @property
     def devices_per_node(self) -> int:
@@ -47,10 +50,11 @@ class Supply:
         return max((place.devices_per_node for place in self.places), default=0)
 
 
-def supply(pool: Pool, catalogue: Catalogue) -> Supply | None:
+def supply(pool: Pool, catalogue: Catalogue, devices: int = 0) -> Supply | None:
     """What ``pool`` offers, ``None`` where its accelerator is not known. Nodes that cannot be used now count.
 
-    O(nodes); the result holds as long as ``pool.structure``.
+    ``devices`` of a node that would join: where the pool has none yet, that is what it offers. O(nodes); the result
+    holds as long as ``pool.structure`` and ``devices``.
     """
     if pool.accelerator is None:
         return None
@@ -60,6 +64,8 @@ def supply(pool: Pool, catalogue: Catalogue) -> Supply | None:
         devices, nodes = largest.get((kind, zone), (0, 0))
         largest[kind, zone] = max(devices, int(pool.total_devices[row]) // pool.unit), nodes + 1
         spot_labels = pool.labels[row] if kind == "Spot" and not spot_labels else spot_labels
+    if not largest and pool.spec.growth is not None and devices:
+        largest[pool.spec.capacity_type or "OnDemand", ""] = devices, 0
     return Supply(
         pool=pool.spec.name,
         accelerator=pool.accelerator.name,
@@ -68,6 +74,7 @@ def supply(pool: Pool, catalogue: Catalogue) -> Supply | None:
         usd_per_device_hour=pool.spec.usd_per_accelerator_hour,
         price_is_spot=pool.spec.capacity_type == "Spot" and pool.spec.usd_per_accelerator_hour is not None,
         spot_discount=catalogue.serving.spot_prior(spot_labels).discount,
+        grows=pool.spec.growth is not None,
     )
 
 

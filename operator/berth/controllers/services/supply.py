@@ -176,12 +176,13 @@ class Market:
         self._catalogue = fleet.catalogue
         for name in self._supplies.keys() - fleet.pools.keys():
             del self._supplies[name]
+            self._rooms.forget(name)
             changed = True
         for name, pool in fleet.pools.items():
             known = self._supplies.get(name)
             if known is not None and known[0] == pool.structure and not changed:
                 continue
-            fresh = supply(pool, fleet.catalogue)
+            fresh = supply(pool, fleet.catalogue, self._rooms.shape(pool))
             changed = changed or known is None or known[1] != fresh
             self._supplies[name] = (pool.structure, fresh)
         self._version += changed

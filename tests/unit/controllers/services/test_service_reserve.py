@@ -111,8 +111,17 @@ def test_a_scheduler_that_gets_on_with_it_has_not_refused() -> None:
         (Growth("Karpenter", "g", 1), 2, 0),
         (Growth("ClusterAutoscaler", "g"), 1, OWN_LIMIT * 4),
         (Growth("Karpenter", "g", 3), 0, 0),
+        (Growth("Karpenter", "g", 3, 8), 0, 24),
     ],
-    ids=["nobody adds nodes", "two more", "as many as may be", "more than may be", "no stated limit", "shape unknown"],
+    ids=[
+        "nobody adds nodes",
+        "two more",
+        "as many as may be",
+        "more than may be",
+        "no stated limit",
+        "shape unknown",
+        "stated shape",
+    ],
 )
 def test_growth_is_what_more_nodes_of_the_pools_shape_would_hold(
     growth: Growth | None, nodes: int, expected: int
@@ -177,3 +186,22 @@ def test_refused_replicas_are_asked_for_on_the_next_cheapest_variant() -> None:
     made = decide(view.rules, Memory(), sight, cheapest_mix)
     assert made.counts[dear] >= 1
     assert made.counts[cheap] <= 1
+
+
+@pytest.mark.parametrize(
+    ("stated", "had", "growth"), [(4, False, 8), (0, True, 4), (0, False, 0)], ids=["stated", "had nodes", "unknown"]
+)
+def test_a_growing_pool_without_a_node_offers_what_one_would_hold(stated: int, had: bool, growth: int) -> None:
+    pool = make_pool("l4", accelerator="L4", roles=("Inference",))
+    fleet = make_fleet([make_node("l4-0", pool="l4", devices=2)] if had else [],
+                       pools=[replace(pool, growth=Growth("Karpenter", "l4", 2, stated))])  # fmt: skip
+    rooms, view = Rooms(fleet), make_view(accelerators={"types": ["L4"], "perReplica": 1})
+    shop = market(fleet, rooms)
+    shop.choice(view)
+    if had:
+        fleet.remove_node("l4-0")
+    choice = shop.choice(view)
+    offers = shop.offers(view, choice, {}, lambda _: False)
+    assert [(offer.room, offer.growth) for offer in offers] == ([(0, growth)] if growth else [])
+    if not growth:
+        assert "growth.acceleratorsPerNode" in choice.found.why_none()
