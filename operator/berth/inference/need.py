@@ -79,9 +79,10 @@ def _unknown(rules: Rules, memory: Memory, sight: Sight, total: int) -> Need:
     return Need(work, floor, max(rules.max_replicas, floor), "DemandUnknown", text, now=work, frozen=True)
 
 
-def holds_partly(rules: Rules, memory: Memory, sight: Sight) -> bool:
-    """Whether some signal is lost, so that what the others say may make a service larger but, for now, not smaller."""
-    return sight.seen.lost and sight.now - _since(memory.unknown_since, sight.now) < rules.hold_for
+def partly_until(rules: Rules, memory: Memory, sight: Sight) -> float | None:
+    """Where some signal is lost, how long what the others say may make a service larger but not smaller."""
+    until = _since(memory.unknown_since, sight.now) + rules.hold_for
+    return until if sight.seen.lost and sight.now < until else None
 
 
 def _rests(rules: Rules, memory: Memory, sight: Sight, total: int) -> Need | None:
@@ -123,7 +124,7 @@ def _zero_refused(rules: Rules, sight: Sight) -> str:
 
 def _measured(rules: Rules, sight: Sight, total: int, refused: str) -> Need:
     now, ahead = sight.seen.work or 0.0, sight.foreseen.work or 0.0
-    work = max(now, ahead) + rules.warm_replicas
+    work = max(now, ahead)
     text = f"demand is {now:.3g}"
     if sight.foreseen.work is not None:
         text += (
@@ -135,9 +136,10 @@ def _measured(rules: Rules, sight: Sight, total: int, refused: str) -> Need:
     if sight.carries:
         text += f"; {sight.carries}"
     reason = "Demand" if now >= ahead else "Forecast"
+    waking = total == 0 and (work > 0 or rules.warm_replicas > 0)
     return Need(
         work, rules.min_replicas, rules.max_replicas, reason, text,
-        now=max(now, sight.foreseen.point), waking=total == 0 and work > 0, zero_refused=refused,
+        now=max(now, sight.foreseen.point), waking=waking, zero_refused=refused,
     )  # fmt: skip
 
 

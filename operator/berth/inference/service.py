@@ -241,6 +241,7 @@ class Memory:
 
     ``held`` replicas for ``held_work`` are what the last plan aimed at while demand was known, and ``held_capacity``
     what they carry. ``lower_since``: less than that has been enough. ``footing``: how much of it is on spot.
+    ``missed_since`` and ``missed_last``: when the SLO was first and last seen missed.
     """
 
     decisions: tuple[Decision, ...] = ()
@@ -253,6 +254,8 @@ class Memory:
     held_work: float = 0.0
     held_capacity: float = 0.0
     footing: Footing | None = None
+    missed_since: float | None = None
+    missed_last: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +281,8 @@ class Plan:
     """What shall be. ``counts`` names every variant that has or gets a Deployment.
 
     ``victims`` are pods in the order in which a decrease should take them, by variant. ``advice`` is what Advisory
-    would have done. ``next_look`` is when to decide again though nothing happens.
+    would have done. ``next_look`` is when to decide again though nothing happens. ``on_demand_only_usd_per_hour``: None
+    where a replica on spot has no counterpart on demand.
     """
 
     counts: Mapping[str, int]
@@ -291,7 +295,7 @@ class Plan:
     victims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     usd_per_hour: float = 0.0
-    on_demand_only_usd_per_hour: float = 0.0
+    on_demand_only_usd_per_hour: float | None = None
     next_look: float = 0.0
 
     @property

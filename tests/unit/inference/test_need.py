@@ -25,19 +25,18 @@ def asleep() -> Memory:
 
 
 @pytest.mark.parametrize(
-    ("work", "foreseen", "warm", "expected", "reason"),
+    ("work", "foreseen", "expected", "reason"),
     [
-        (3.0, None, 0, 3.0, "Demand"),
-        (3.0, 5.0, 0, 5.0, "Forecast"),
-        (6.0, 5.0, 0, 6.0, "Demand"),
-        (3.0, 5.0, 2, 7.0, "Forecast"),
-        (0.0, None, 0, 0.0, "Demand"),
+        (3.0, None, 3.0, "Demand"),
+        (3.0, 5.0, 5.0, "Forecast"),
+        (6.0, 5.0, 6.0, "Demand"),
+        (0.0, None, 0.0, "Demand"),
     ],
 )
-def test_the_larger_of_now_and_ahead_is_needed_and_what_is_kept_warm_beside_it(
-    work: float, foreseen: float | None, warm: int, expected: float, reason: str
+def test_the_larger_of_now_and_ahead_is_needed(
+    work: float, foreseen: float | None, expected: float, reason: str
 ) -> None:
-    found = need(Rules(warm_replicas=warm), make_sight(work, 2, foreseen=foreseen))
+    found = need(Rules(), make_sight(work, 2, foreseen=foreseen))
     assert (found.work, found.reason) == (expected, reason)
 
 

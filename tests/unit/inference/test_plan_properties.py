@@ -39,6 +39,7 @@ def sights(draw: st.DrawFn) -> tuple[Rules, Memory, Sight]:
         min_replicas=least, max_replicas=least + draw(st.integers(0, 12)),
         zero=draw(st.sampled_from([None, ZeroRules()])),
         spot=SpotRules(allowed=draw(st.booleans()), on_demand_floor=draw(st.integers(0, 2))),
+        warm_replicas=draw(st.sampled_from([0, 0, 1, 2])),
     )  # fmt: skip
     memory = draw(st.sampled_from([Memory(), PATIENT, Memory(idle_since=0.0), Memory(unknown_since=0.0)]))
     return rules, memory, sight

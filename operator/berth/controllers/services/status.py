@@ -128,7 +128,7 @@ def body(
         "decisions": [_decision_body(decision) for decision in plan.memory.decisions],
         "cost": {
             "usdPerHour": f"{plan.usd_per_hour:.2f}",
-            "onDemandOnlyUsdPerHour": f"{plan.on_demand_only_usd_per_hour:.2f}",
+            **_on_demand_only(plan.on_demand_only_usd_per_hour),
         },
         "learned": _learned(learned),
     }
@@ -137,6 +137,10 @@ def body(
         if figures.usd_per_million_tokens is not None:
             status["cost"]["usdPerMillionTokens"] = f"{figures.usd_per_million_tokens:.2f}"
     return {key: value for key, value in status.items() if value not in (None, {})}
+
+
+def _on_demand_only(usd_per_hour: float | None) -> Json:
+    return {} if usd_per_hour is None else {"onDemandOnlyUsdPerHour": f"{usd_per_hour:.2f}"}
 
 
 def rejected(reason: str, message: str, generation: int, before: Mapping[str, Any], now: float) -> Json:
