@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from berth.controllers.services.places import seen_requirements
@@ -67,6 +67,7 @@ STEPS = st.tuples(
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, max_size=40), st.sampled_from([("OnDemand", ""), ("Spot", "a")]), st.booleans())
 def test_a_day_of_nodes_that_come_and_go_changes_no_template(
     steps: list[tuple[int, Mapping[str, str], str, bool]], place: tuple[Any, str], states_pools: bool
