@@ -41,6 +41,7 @@ class Fleet:
     def __init__(self, catalogue: Catalogue) -> None:
         self.version = 0
         self.catalogue = catalogue
+        self.catalogue_version = 0  # grows with every change of it
         self.membership = Membership(catalogue)
         self._ledger = Ledger()
         self._nodes: dict[str, NodeFacts] = {}
@@ -111,6 +112,7 @@ class Fleet:
     def set_catalogue(self, catalogue: Catalogue) -> None:
         """Go by another catalogue from now on."""
         self.catalogue = catalogue
+        self.catalogue_version += 1
         self._pools.clear()
         self._owner.clear()
         self._adopt(Membership(catalogue, self.membership.stated.values()))

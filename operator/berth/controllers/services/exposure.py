@@ -43,6 +43,10 @@ class Exposure:
         self._client, self._again, self._clock = client, again, clock
         self._known: dict[tuple[str, int], tuple[float, Opening]] = {}
 
+    def forget(self, uid: str) -> None:
+        """The service is gone."""
+        self._known = {key: known for key, known in self._known.items() if key[0] != uid}
+
     async def opening(self, view: ServiceView) -> Opening | None:
         """Whether and at which listeners the route may be there.
 

@@ -54,6 +54,13 @@ def is_ready(pod: wire.Pod) -> bool:
     return wire.holds(pod.status.conditions, "Ready")
 
 
+def bound_at(pod: wire.Pod) -> float:
+    """When it got its node, in unix seconds; its creation where that is not stated."""
+    bound = wire.condition(pod.status.conditions, "PodScheduled")
+    since = bound.last_transition_time if bound is not None else None
+    return since.timestamp() if since is not None else pod.metadata.created
+
+
 def has_started(pod: wire.Pod) -> bool:
     """Whether its start is over, well or not, so that whoever sees it only now has missed it."""
     return is_ready(pod) or any(status.started or status.restart_count for status in pod.status.container_statuses)

@@ -84,7 +84,13 @@ class ServiceLoop:
         rooms = Rooms(fleet)
         facts = pod_facts(fleet)
         self.observer = ServiceObserver(
-            self.caches, pods, nodes, leaving=Notices(fleet, wall=wall), wake=self.wake, gone=self._gone
+            self.caches,
+            pods,
+            nodes,
+            leaving=Notices(fleet, wall=wall),
+            wake=self.wake,
+            gone=self._gone,
+            wall=wall,
         )
         market, demand = Market(fleet, rooms, facts), DemandBook(source, fleet, step_seconds=LOOKS_PER_STEP * period)
         self._warmth = warmth = Warmth(pods, nodes)

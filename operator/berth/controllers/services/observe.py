@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from berth.cluster import wire
 from berth.cluster.cache import Cache
 from berth.cluster.store import Index
 from berth.controllers.facts import defect_words
-from berth.controllers.services.facts import crashes, replica, service_key, start_seconds
+from berth.controllers.services.facts import bound_at, crashes, replica, service_key, start_seconds
 from berth.controllers.services.status import restore
 from berth.controllers.services.troubles import waiting
 from berth.controllers.services.view import ServiceKey, ServiceView
@@ -27,6 +28,9 @@ from berth.inference.service import Replica, rules_of
 from berth.render.service.plan import same_templates
 
 _LOG: Final = logging.getLogger(__name__)
+
+UNHEARD_SECONDS: Final = 60.0
+"""Longer than the watch of nodes lags behind that of pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +57,12 @@ class ServiceObserver:
         leaving: Callable[[wire.Pod, wire.Node | None], float | None],
         wake: Callable[[ServiceKey], object],
         gone: Callable[[ServiceView], object],
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.caches = caches
         self.views: dict[str, ServiceView] = {}
         self._nodes, self._leaving, self._wake, self._gone = nodes, leaving, wake, gone
-        self._absorbing = False
+        self._absorbing, self._wall = False, wall
         self._deleted_nodes: set[str] = set()
         self._on: Index[wire.Pod] = pods.index(lambda pod: pod.spec.node_name or None if service_key(pod) else None)
         self._pods: Index[wire.Pod] = pods.index(service_key)
@@ -105,9 +110,21 @@ class ServiceObserver:
         return _by_variant(pod for pod in self.pods(view) if self._nodes.get(pod.spec.node_name) is not None)
 
     def lost(self, view: ServiceView) -> list[wire.Pod]:
-        """Pods on nodes that have been deleted: nobody will ever say that they have ended."""
+        """Pods on nodes that do not exist: nobody will ever say that they have ended.
+
+        A node that was seen to go is gone at once. One that is not known may be too new to have been heard of, so that
+        of it is concluded from how long the pod is there.
+        """
+        if not self._nodes.version:
+            return []  # they are being listed, or listed anew after the server has forgotten them
+        before = self._wall() - UNHEARD_SECONDS
         return [
-            pod for pod in self.pods(view) if pod.spec.node_name in self._deleted_nodes and not pod.metadata.deleting
+            pod
+            for pod in self.pods(view)
+            if pod.spec.node_name
+            and not pod.metadata.deleting
+            and self._nodes.get(pod.spec.node_name) is None
+            and (pod.spec.node_name in self._deleted_nodes or bound_at(pod) < before)
         ]
 
     def state(self, view: ServiceView) -> object:

@@ -123,7 +123,7 @@ class ServicePlanner:
 
     def forget(self, view: ServiceView) -> None:
         """The service is gone: nothing is held or remembered for it."""
-        self._reservations.release(view)
+        self._reservations.forget(view)
         self._demand.forget(view.uid)
         self._market.forget(view.uid)
         self._defects.pop(view.uid, None)

@@ -107,22 +107,21 @@ def serving_cpu(pool: Pool, devices: int) -> int:
 
 def pod_facts(fleet: Fleet) -> Callable[[ServiceView, Variant], tuple[Resources, Tolerations]]:
     """What one pod of a variant asks for and tolerates, read from the template that it will have."""
-    known: dict[tuple[str, str], tuple[tuple[object, ...], tuple[Resources, Tolerations]]] = {}
 
     def facts(view: ServiceView, variant: Variant) -> tuple[Resources, Tolerations]:
         state = (
             view.object.metadata.generation,
-            id(fleet.catalogue),
+            fleet.catalogue_version,
             view.cpu.get(variant.name),
             variant.pool in fleet.pools,
         )
-        before = known.get((view.uid, variant.name))
+        before = view.pod_facts.get(variant.name)
         if before is not None and before[0] == state:
             return before[1]
         spec = deployment_template(deployment_plan(view, variant, fleet))["spec"]["template"]["spec"]
         state = (*state[:2], view.cpu.get(variant.name), state[3])
         answer = (pod_needs(spec), _tolerations(spec))
-        known[(view.uid, variant.name)] = (state, answer)
+        view.pod_facts[variant.name] = (state, answer)
         return answer
 
     return facts

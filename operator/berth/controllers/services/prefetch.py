@@ -192,7 +192,7 @@ class Prefetcher:
         self._ways = {key: known for key, known in self._ways.items() if key[0] in live}
 
     def _keeping(self, view: ServiceView, choice: Choice) -> Keeping | None:
-        state = (view.object.metadata.generation, id(self._fleet.catalogue))
+        state = (view.object.metadata.generation, self._fleet.catalogue_version)
         known = self._kept.get(view.uid)
         variant = next(iter(choice.variants.values()), None)
         if known is not None and known[0] == state:
@@ -205,7 +205,7 @@ class Prefetcher:
 
     def _unfetchable(self, book: _Book, variant: Variant) -> str:
         view = book.view
-        state = (view.object.metadata.generation, id(self._fleet.catalogue))
+        state = (view.object.metadata.generation, self._fleet.catalogue_version)
         known = self._ways.get((view.uid, variant.name))
         if known is None or known[0] != state:
             known = (state, unfetchable(deployment_plan(view, variant, self._fleet)))

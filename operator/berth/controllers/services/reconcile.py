@@ -132,6 +132,7 @@ class Services:
         self._planner.forget(view)
         self._children.deployments.forget(view)
         self._judge.forget(view.uid)
+        self._exposure.forget(view.uid)
         self._writer.forget(view.uid)
         self._told.pop(view.uid, None)
         self._spoken.pop(view.uid, None)

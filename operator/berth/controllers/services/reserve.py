@@ -43,6 +43,11 @@ class Reservations:
         self._rooms.settled(view.uid)
         view.reserved = set()
 
+    def forget(self, view: ServiceView) -> None:
+        """The service is gone."""
+        self.release(view)
+        self._refused = {key: until for key, until in self._refused.items() if key[0] != view.uid}
+
     def promised(self, view: ServiceView) -> dict[str, int]:
         """Replicas that are not bound and have room held for them, by variant."""
         return dict(Counter(key.split("/")[1] for key in view.reserved))

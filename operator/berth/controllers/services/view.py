@@ -15,7 +15,7 @@ from berth.cluster import wire
 from berth.inference.calibrate import Capacities
 from berth.inference.coldstart import ColdStarts
 from berth.inference.service import Memory, Plan, Rules, Verdict
-from berth.values import Requirements, Resources
+from berth.values import Requirements, Resources, Toleration
 
 ServiceKey = tuple[str, str]
 """(namespace, name)."""
@@ -45,6 +45,7 @@ class ServiceView:
     cpu: dict[str, int] = field(default_factory=dict)  # millicores of a replica by variant, frozen once chosen
     places: dict[str, Requirements] = field(default_factory=dict)  # labels of a variant's nodes, frozen as cpu is
     needs: dict[str, Resources] = field(default_factory=dict)  # what one pod of each variant asks for
+    pod_facts: dict[str, tuple[Any, tuple[Resources, tuple[Toleration, ...]]]] = field(default_factory=dict)
     waiting_since: dict[str, float] = field(default_factory=dict)  # variant -> since when replicas are not bound
     bound: dict[str, int] = field(default_factory=dict)  # pods with a node by variant, at the last decision
     seen_starts: set[str] = field(default_factory=set)  # pods whose start has been learned

@@ -10,7 +10,7 @@ import pytest
 from berth.cluster import wire
 from berth.cluster.cache import Cache
 from berth.cluster.kinds import DEPLOYMENTS, INFERENCE_SERVICES, NODES, PODS
-from berth.controllers.services.observe import ServiceCaches, ServiceObserver
+from berth.controllers.services.observe import UNHEARD_SECONDS, ServiceCaches, ServiceObserver
 from berth.controllers.services.plans import pod_facts
 from berth.controllers.services.supply import Market
 from berth.controllers.services.view import ServiceKey
@@ -30,16 +30,19 @@ class Watched:
     def __init__(self) -> None:
         server: Any = Server()
         self.woken: list[ServiceKey] = []
+        self.now = 0.0
         self.pods, self.nodes = Cache(server, PODS), Cache(server, NODES)
         caches = ServiceCaches(Cache(server, INFERENCE_SERVICES), Cache(server, DEPLOYMENTS))
         self.observer = ServiceObserver(
             caches, self.pods, self.nodes,
             leaving=lambda pod, node: None, wake=self.woken.append, gone=lambda view: None,
+            wall=lambda: self.now,
         )  # fmt: skip
         caches.services.observe(make_view().object)
         found = self.observer.view(KEY)
         assert found is not None
         self.view = found
+        self.nodes.version = 1
         self.nodes.observe(make_wire_node())
         self.pods.observe(pod("p"))
         self.woken.clear()
@@ -82,9 +85,20 @@ def test_pods_of_a_deleted_node_are_lost_until_it_is_there_again() -> None:
     assert watched.observer.lost(watched.view) == []
 
 
-def test_a_pod_whose_node_is_not_heard_of_yet_is_not_lost() -> None:
+def test_while_nodes_are_listed_anew_nothing_is_lost() -> None:
+    watched = Watched()
+    watched.nodes._forget_versions()
+    watched.now = 2 * UNHEARD_SECONDS
+    assert watched.observer.lost(watched.view) == []
+
+
+@pytest.mark.parametrize(("after", "lost"), [(UNHEARD_SECONDS - 1, []), (UNHEARD_SECONDS + 1, ["early"])])
+def test_a_node_that_nobody_hears_of_is_gone_though_nobody_saw_it_go(after: float, lost: list[str]) -> None:
     watched = Watched()
     watched.pods.observe(pod("early", "new"))
+    watched.now = after
+    assert [entry.metadata.name for entry in watched.observer.lost(watched.view)] == lost
+    watched.nodes.observe(make_wire_node("new"))
     assert watched.observer.lost(watched.view) == []
 
 
