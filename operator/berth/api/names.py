@@ -94,6 +94,7 @@ class ServiceEvent:
     METRICS_LOST: Final = "MetricsLost"
     METRICS_BACK: Final = "MetricsBack"
     SPOT_RECLAIMED: Final = "SpotReclaimed"
+    NODE_LEAVING: Final = "NodeLeaving"
     FELL_BACK_TO_ON_DEMAND: Final = "FellBackToOnDemand"
     RETURNED_TO_SPOT: Final = "ReturnedToSpot"
     ROLLOUT_PAUSED: Final = "RolloutPaused"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from berth.inference.fallback import step
 from berth.inference.holds import Hold, fixed, remember_miss, waits
+from berth.inference.leaving import leaving_reason
 from berth.inference.need import Need, needed
 from berth.inference.program import TINY
 from berth.inference.records import Mix, MixBounds, Offer, Variant, carried
@@ -240,9 +241,9 @@ def _decision(
     reason = need.reason if after != before else "Rebalanced"
     if need.waking and after:
         reason = "Waking"
-    noticed = any(replica.leaving_at is not None for replica in sight.replicas)
+    noticed = leaving_reason(sight.replicas)
     if noticed and after >= sum(staying(sight.wanted, sight.replicas).values()) and after:
-        reason = "SpotReclaimed"
+        reason = noticed
     elif (after > before and need.work == 0) or (after == need.floor and after > before and need.work < after - 1):
         reason = "MinReplicas" if rules.mode is not Mode.MANUAL else "Manual"
     carry = "carries" if after == 1 else "carry"

@@ -154,7 +154,8 @@ def _step(size: StepSize | None) -> Step | None:
 class Replica:
     """One live pod. ``ready_since`` is when it last became ready; ``ever_ready`` whether it ever was.
 
-    ``in_flight`` is the load on it, None unknown. ``leaving_at`` is when a reclaim notice says that it ends.
+    ``in_flight`` is the load on it, None unknown. ``leaving_at`` is when a notice says that it ends,
+    infinite where its node waits for it.
     """
 
     name: str
@@ -169,6 +170,7 @@ class Replica:
     in_flight: float | None = None
     terminating: bool = False
     leaving_at: float | None = None
+    spot: bool = False
 
 
 @dataclass(frozen=True, slots=True)

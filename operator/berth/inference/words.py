@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from berth.inference.fallback import Footing, Turn
 from berth.inference.holds import MISS_HOLDS_SECONDS, miss_ends
+from berth.inference.leaving import LEAVING, RECLAIMED, leaving_events
 from berth.inference.need import Need, metrics_verdict
 from berth.inference.records import DemandState, Mix
 from berth.inference.service import Decision, Event, Memory, Mode, Phase, Rules, Sight, Verdict
@@ -83,13 +84,8 @@ def events(sight: Sight, need: Need, mix: Mix, decision: Decision | None, before
         if after == 0 and need.reason == "Idle":
             name = "Idled"
         events.append(Event(name, f"From {before} to {after}: {decision.message}"))
-    if decision is not None and decision.reason == "SpotReclaimed" and after >= before:
-        gone = sum(replica.leaving_at is not None for replica in sight.replicas)
-        soonest = min(replica.leaving_at for replica in sight.replicas if replica.leaving_at is not None)
-        left = format_duration(max(0.0, soonest - sight.now))
-        end = "ends" if gone == 1 else "end"
-        what = f"{plural(gone, 'spot replica')} {end} in {left}; replacements start first"
-        events.append(Event("SpotReclaimed", what, True))
+    if decision is not None and decision.reason in (RECLAIMED, LEAVING) and after >= before:
+        events += leaving_events(sight.replicas, sight.now)
     if lacks := shortage(mix, need):
         events.append(Event("CapacityLimited", lacks, True))
     if sight.seen.state is DemandState.UNKNOWN:

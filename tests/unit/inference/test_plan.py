@@ -111,7 +111,7 @@ def test_a_notice_while_nothing_is_known_is_met_with_one_replacement() -> None:
 
 
 def test_what_a_notice_takes_is_replaced_beyond_max_up_and_drained_when_the_new_ones_serve() -> None:
-    pods = (*make_replicas(1), *(make_replica(f"gone-{i}", leaving_at=NOW + 120) for i in range(3)))
+    pods = (*make_replicas(1), *(make_replica(f"gone-{i}", leaving_at=NOW + 120, spot=True) for i in range(3)))
     sight = make_sight(4.0, 4, replicas=pods)
     made = plan(sight, Rules(max_up=Step(amount=3)))
     assert made.replicas == 7

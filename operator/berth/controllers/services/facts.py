@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from berth.api.names import LABEL_SERVICE_NAME, LABEL_VARIANT, SERVER_CONTAINER
+from berth.api.names import LABEL_CAPACITY_TYPE, LABEL_SERVICE_NAME, LABEL_VARIANT, SERVER_CONTAINER
 from berth.cluster import wire
 from berth.inference.service import Replica
 
@@ -46,6 +46,7 @@ def replica(pod: wire.Pod, node: wire.Node | None, leaving: Leaving, in_flight: 
         in_flight=in_flight,
         terminating=pod.metadata.deleting,
         leaving_at=leaving(pod, node),
+        spot=pod.metadata.labels.get(LABEL_CAPACITY_TYPE) == "Spot",
     )
 
 
