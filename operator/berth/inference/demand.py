@@ -68,6 +68,15 @@ def combine(signals: Iterable[SignalFacts], samples: Mapping[str, Sample], repli
     return Seen(DemandState.UNKNOWN, None, now, reason or "no signal can be asked without a replica", at_zero)
 
 
+def still(seen: Seen, now: float, expires: float = EXPIRES_SECONDS) -> Seen:
+    """``seen`` as it is worth at ``now`` (unix seconds): known no more once it is older than ``expires`` seconds."""
+    age = now - seen.as_of
+    if seen.state is DemandState.UNKNOWN or age <= expires:
+        return seen
+    reason = f"demand was last heard of {format_duration(age)} ago"
+    return Seen(DemandState.UNKNOWN, None, now, reason, seen.at_zero)
+
+
 def _fresh(signal: SignalFacts, sample: Sample | None, now: float) -> tuple[Sample | None, str]:
     if sample is None:
         return None, "no sample yet"

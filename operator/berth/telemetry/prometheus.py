@@ -24,7 +24,7 @@ from berth.telemetry.promql import (
     owner_by_pod,
     service_query,
 )
-from berth.telemetry.quantiles import from_buckets
+from berth.telemetry.quantiles import bound_of, from_buckets
 from berth.telemetry.readings import Reading, ServiceName, ServiceQuery, SignalQuery, Telling
 
 MOST_POINTS: Final = 10_000
@@ -225,10 +225,10 @@ class PrometheusSource:
                 buckets: dict[ServiceName, dict[float, float]] = {}
                 for series in found:
                     owner = owners.get((series.labels.get("namespace", ""), series.labels.get("pod", "")))
-                    if owner is not None:
-                        bound, rate = float(series.labels["le"]), series.points[0][1]
+                    bound = bound_of(series.labels)
+                    if owner is not None and bound is not None:
                         mine = buckets.setdefault(owner, {})
-                        mine[bound] = mine.get(bound, 0.0) + rate
+                        mine[bound] = mine.get(bound, 0.0) + series.points[0][1]
                 for owner, counts in buckets.items():
                     value = from_buckets(counts, percentile.get(owner, 99) / 100)
                     if value is not None:

@@ -6,6 +6,15 @@ import math
 from collections.abc import Mapping
 
 
+def bound_of(labels: Mapping[str, str]) -> float | None:
+    """The upper bound that a bucket's series states in ``le``; None where it states no number."""
+    try:
+        bound = float(labels.get("le", ""))
+    except ValueError:
+        return None
+    return None if math.isnan(bound) else bound
+
+
 def from_buckets(counts: Mapping[float, float], share: float) -> float | None:
     """The quantile ``share`` of cumulative ``counts`` by upper bound; None where nothing was counted.
 

@@ -1,13 +1,16 @@
-"""Several demand sources as one: each signal is answered by the source that it names."""
+"""Several demand sources as one: each signal is answered by the source that it names, and no source harms another."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from berth.telemetry.readings import DemandSource, Reading, ServiceName, ServiceQuery, SignalQuery, Telling
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class Sources:
@@ -15,21 +18,40 @@ class Sources:
 
     def __init__(self, by_name: Mapping[str, DemandSource]) -> None:
         self._by_name = by_name
+        self._defects: dict[str, str] = {}  # source -> what made its last round fail
 
     async def poll(
         self, services: Sequence[ServiceQuery], percentile: Mapping[ServiceName, int]
     ) -> Mapping[ServiceName, Telling]:
         """Ask every source about the services that name it; signals of no known source are Unknown."""
         told = {service.key: Telling(self._unknown(service)) for service in services}
-        asked = [
-            (source, [service for service in services if any(signal.source == name for signal in service.signals)])
-            for name, source in self._by_name.items()
-        ]
-        answers = await asyncio.gather(*(source.poll(mine, percentile) for source, mine in asked if mine))
+        asked = {
+            name: [service for service in services if any(signal.source == name for signal in service.signals)]
+            for name in self._by_name
+        }
+        asked = {name: mine for name, mine in asked.items() if mine}
+        answers = await asyncio.gather(*(self._poll(name, mine, percentile) for name, mine in asked.items()))
         for answer in answers:
             for key, telling in answer.items():
                 told[key] = _joined(told[key], telling)
         return told
+
+    async def _poll(
+        self, name: str, services: Sequence[ServiceQuery], percentile: Mapping[ServiceName, int]
+    ) -> Mapping[ServiceName, Telling]:
+        try:
+            answer = await self._by_name[name].poll(services, percentile)
+        except Exception as problem:  # a defect of ours: what this source should have told is not known, and no more
+            if self._defects.get(name) != repr(problem):
+                _LOG.error("demand of source %s cannot be read", name, exc_info=problem)
+            self._defects[name] = repr(problem)
+            reading = Reading("Unknown", reason=f"what {name} answers cannot be read ({type(problem).__name__})")
+            return {
+                service.key: Telling({signal.name: reading for signal in service.signals if signal.source == name})
+                for service in services
+            }
+        self._defects.pop(name, None)
+        return answer
 
     async def history(
         self, service: ServiceQuery, signal: SignalQuery, since: float, until: float, step: float

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.inference.demand import EXPIRES_SECONDS, Sample, SignalFacts, combine
+from berth.inference.demand import EXPIRES_SECONDS, Sample, SignalFacts, combine, still
 from berth.inference.records import DemandState
+from berth.inference.service import Seen
 
 NOW = 1000.0
 ENGINE = SignalFacts("engine", 10.0, from_replicas=True)
@@ -67,6 +68,16 @@ def test_without_replicas_their_own_signals_say_nothing() -> None:
     seen = combine([ENGINE], {"engine": value(0)}, 0, NOW)
     assert (seen.state, seen.at_zero) == (DemandState.UNKNOWN, False)
     assert seen.reason == "no signal can be asked without a replica"
+
+
+@pytest.mark.parametrize("state", [DemandState.VALUE, DemandState.IDLE])
+def test_demand_that_is_not_renewed_comes_to_be_unknown(state: DemandState) -> None:
+    seen = Seen(state, 2.0 if state is DemandState.VALUE else 0.0, NOW, at_zero=True)
+    assert still(seen, NOW + EXPIRES_SECONDS) is seen
+    late = still(seen, NOW + 120)
+    assert (late.state, late.work, late.at_zero) == (DemandState.UNKNOWN, None, True)
+    assert late.reason == "demand was last heard of 2m ago"
+    assert still(late, NOW + 999) is late
 
 
 samples = st.none() | st.builds(value, st.floats(0, 100), st.floats(0, NOW)) | st.just(LOST)

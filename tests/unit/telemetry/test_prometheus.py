@@ -281,6 +281,15 @@ async def test_times_are_quantiles_over_all_pods_asked_for_now_and_then() -> Non
         assert any("_bucket" in heard.form["query"] for heard in server.heard[asked:])
 
 
+@pytest.mark.parametrize("odd", [{}, {"le": "many"}, {"le": "NaN"}], ids=["no bound", "no number", "NaN"])
+async def test_a_bucket_without_a_bound_is_nobodys_trouble(odd: dict[str, str]) -> None:
+    buckets = [series(10, le="1"), series(10, le="+Inf"), series(5, **odd)]
+    answers = {RUNNING: [series(3)], "vllm:time_to_first_token_seconds_bucket": buckets}
+    told = await poll(by_metric(answers))
+    assert told.readings["engine"].load == 3.0
+    assert told.seconds == {"ttft": pytest.approx(0.99)}
+
+
 async def test_generated_tokens_are_summed_over_pods() -> None:
     found = [series(40), series(2, pod="chat-2"), series("NaN", pod="chat-2"), series(9, pod="x")]
     assert (await poll(by_metric({"vllm:generation_tokens_total": found}))).tokens_per_second == 42.0

@@ -121,6 +121,21 @@ async def test_each_signal_is_answered_by_the_source_that_it_names() -> None:
     assert await sources.history(service, signals[0], 0, 1, 1) == [(0.0, 1.0)]
 
 
+class Broken(Fixed):
+    async def poll(self, services: list[ServiceQuery], percentile: object) -> dict[tuple[str, str], Telling]:
+        raise KeyError("le")
+
+
+async def test_a_source_that_fails_harms_no_other() -> None:
+    pods = Fixed(Telling({"b": Reading("Value", 2.0)}))
+    sources = Sources({"Prometheus": Broken(Telling({})), "Pods": pods})  # type: ignore[dict-item]
+    signals = (SignalQuery("a", "Prometheus", "vLLM"), SignalQuery("b", "Pods", "vLLM"))
+    service = ServiceQuery("serving", "chat", signals)
+    told = (await sources.poll([service], {}))[service.key]
+    assert told.readings["a"] == Reading("Unknown", reason="what Prometheus answers cannot be read (KeyError)")
+    assert told.readings["b"].load == 2.0
+
+
 async def test_a_signal_whose_source_is_not_configured_is_unknown() -> None:
     service = ServiceQuery("serving", "chat", (SignalQuery("a", "Prometheus", "vLLM"),))
     told = (await NO_SOURCE.poll([service], {}))[service.key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from berth.inference.target import Target
 from berth.telemetry.presets import counts_requests_in_flight, reported_by_replicas
 from berth.telemetry.readings import DemandSource, Reading, ServiceQuery, SignalQuery, Telling
 from berth.values import parse_duration
+
+_LOG: Final = logging.getLogger(__name__)
 
 HISTORY_SECONDS: Final = 14 * 86_400.0
 READING_SECONDS: Final = 3.0
@@ -64,6 +67,7 @@ class DemandBook:
     ) -> None:
         self._source, self._fleet, self._step, self._clock = source, fleet, step_seconds, clock
         self._known: dict[str, Known] = {}
+        self._defects: dict[str, str] = {}  # uid, empty for all -> why no answer could be read
 
     def of(self, view: ServiceView) -> Known:
         """What is known of ``view``; its forecaster as it was recorded, if it was."""
@@ -75,6 +79,7 @@ class DemandBook:
     def forget(self, uid: str) -> None:
         """The service is gone."""
         self._known.pop(uid, None)
+        self._defects.pop(uid, None)
 
     async def poll(
         self, views: Sequence[tuple[ServiceView, Choice]], pods: Mapping[ServiceKey, Sequence[str]], now: float
@@ -95,21 +100,47 @@ class DemandBook:
                 known.read_history = False
             if view.uid in queries and not known.read_history and self._clock() < until:
                 await self._read_history(view, _facts(signals[view.uid], choice), queries[view.uid], now)
-        told = await self._source.poll(list(queries.values()), percentiles)
+        told, failed = await self._ask(list(queries.values()), percentiles)
         for view, choice in views:
             known = self.of(view)
             query, known.signals = queries.get(view.uid), signals[view.uid]
+            known.telling = Telling({})
             if query is None:
                 known.seen = Seen(DemandState.UNKNOWN, None, now, "scaling.demand.signals names none")
                 continue
-            known.telling = told.get(view.key, Telling({}))
-            samples = {name: _sample(reading) for name, reading in known.telling.readings.items()}
-            known.seen = combine(_facts(signals[view.uid], choice), samples, len(query.pods), now)
+            try:
+                known.telling = told.get(view.key, known.telling)
+                samples = {name: _sample(reading) for name, reading in known.telling.readings.items()}
+                known.seen = combine(_facts(signals[view.uid], choice), samples, len(query.pods), now)
+                if failed:
+                    known.seen = Seen(DemandState.UNKNOWN, None, now, failed, known.seen.at_zero)
+            except Exception as problem:  # one odd answer must neither stop the others nor leave an old one standing
+                known.seen = Seen(DemandState.UNKNOWN, None, now, self._defect(view.uid, view.name, problem))
+            else:
+                self._defects.pop(view.uid, None)
             if known.seen.state is not DemandState.UNKNOWN:
                 known.lost_at, known.heard = 0.0, True
             elif not known.lost_at:
                 known.lost_at = now
             known.model.observe(now, known.seen.work)
+
+    async def _ask(
+        self, queries: Sequence[ServiceQuery], percentiles: Mapping[ServiceKey, int]
+    ) -> tuple[Mapping[ServiceKey, Telling], str]:
+        """What the source tells, and why it tells nothing of anybody."""
+        try:
+            told = await self._source.poll(queries, percentiles)
+        except Exception as problem:
+            return {}, self._defect("", "every service", problem)
+        self._defects.pop("", None)
+        return told, ""
+
+    def _defect(self, uid: str, whose: str, problem: Exception) -> str:
+        """Words for a defect of ours, which is logged once."""
+        if self._defects.get(uid) != repr(problem):
+            self._defects[uid] = repr(problem)
+            _LOG.error("%s: demand cannot be read", whose, exc_info=problem)
+        return f"the answer cannot be read ({type(problem).__name__})"
 
     async def _read_history(
         self, view: ServiceView, facts: Sequence[SignalFacts], query: ServiceQuery, now: float

@@ -23,6 +23,7 @@ from berth.controllers.services.starts import learn_starts
 from berth.controllers.services.supply import COLD_QUANTILE, Choice, Market, PodFacts
 from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.controllers.services.warmth import Warmth
+from berth.inference.demand import EXPIRES_SECONDS, still
 from berth.inference.plan import decide
 from berth.inference.retire import staying
 from berth.inference.service import Foreseen, Plan, Sight
@@ -149,6 +150,7 @@ class ServicePlanner:
         now = self._wall()
         learn_starts(view, choice, self._market, self._warmth, self._observer.pods(view))
         known = self._demand.of(view)
+        known.seen = still(known.seen, now, max(EXPIRES_SECONDS, 2 * self.period))
         wanted = self._observer.wanted(view)
         horizon, cold = self._horizon(view, choice, wanted)
         target = known.target = known.model.target(now, horizon, view.rules.promise, method_of(view))

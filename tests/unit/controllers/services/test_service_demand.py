@@ -41,6 +41,41 @@ def services(count: int) -> tuple[Fleet, list[tuple[ServiceView, Choice]]]:
     return fleet, [(view, market.choice(view)) for view in views]
 
 
+class Odd(Source):
+    """Answers about one service what cannot be read, or fails altogether."""
+
+    failing, odd = False, ""
+
+    async def poll(
+        self, services: Sequence[ServiceQuery], percentile: Mapping[Any, int]
+    ) -> Mapping[tuple[str, str], Telling]:
+        if self.failing:
+            raise KeyError("le")
+        told = dict(await super().poll(services, percentile))
+        return told | {key: Telling({"engine": Reading("Odd")}) for key in told if key[1] == self.odd}  # type: ignore[arg-type]
+
+
+async def test_what_cannot_be_read_of_one_is_unknown_and_harms_no_other() -> None:
+    fleet, asked = services(3)
+    source = Odd()
+    book = DemandBook(source, fleet)
+    await book.poll(asked, {view.key: ["p"] for view, _ in asked}, 60.0)
+    source.odd = "s1"
+    await book.poll(asked, {view.key: ["p"] for view, _ in asked}, 75.0)
+    assert [str(book.of(view).seen.state) for view, _ in asked] == ["Value", "Unknown", "Value"]
+    assert book.of(asked[1][0]).seen.reason == "the answer cannot be read (ValueError)"
+
+
+async def test_nothing_old_stands_after_a_round_that_failed() -> None:
+    fleet, asked = services(2)
+    source = Odd()
+    book = DemandBook(source, fleet)
+    pods = {view.key: ["p"] for view, _ in asked}
+    for source.failing, state in ((False, "Value"), (True, "Unknown"), (False, "Value")):
+        await book.poll(asked, pods, 60.0)
+        assert {str(book.of(view).seen.state) for view, _ in asked} == {state}
+
+
 async def test_a_round_waits_for_no_more_of_the_past_than_it_has_time_for() -> None:
     fleet, asked = services(5)
     source = Source(seconds=READING_SECONDS * 0.6)
