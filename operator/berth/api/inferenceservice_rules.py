@@ -19,8 +19,9 @@ MODEL_URI: Final = (
 )
 NO_SPACE: Final = Rule("!self.matches('\\\\s')", "must not contain white space: clients ask for it by this name")
 
-_GATEWAYS: Final = "['EnvoyGateway', 'Istio', 'NGINX', 'InferenceExtension']"
-_SEEN_AT_ZERO: Final = "['EnvoyGateway', 'Istio', 'NGINX', 'InferenceExtension', 'Custom']"
+NOT_FROM_REPLICAS: Final = ("EnvoyGateway", "Istio", "NGINX", "InferenceExtension", "Custom")
+SEEN_AT_ZERO: Final = ("Istio", "NGINX", "InferenceExtension", "Custom")
+"""Presets that count requests which find no replica, as the data of the metrics says."""
 TYPES_ONCE: Final = unique("names an accelerator twice; write each once")
 SIGNAL: Final = (
     required(".query", "self.preset == 'Custom'", "is what preset Custom reads: write the PromQL expression"),
@@ -30,7 +31,7 @@ SIGNAL: Final = (
         "goes with preset: Custom only; the other presets bring their own",
     ),
     Rule(
-        f"self.source != 'Pods' || !(self.preset in {_SEEN_AT_ZERO})",
+        f"self.source != 'Pods' || !(self.preset in {list(NOT_FROM_REPLICAS)})",
         "must be Prometheus with this preset: pods of the service report only vLLM, SGLang and Requests",
         path=".source",
     ),
@@ -57,9 +58,9 @@ SCALING: Final = (
     ),
     Rule(
         "!has(self.scaleToZero) || !self.scaleToZero.enabled || !has(self.demand) || !has(self.demand.signals)"
-        f" || self.demand.signals.exists(x, x.preset in {_SEEN_AT_ZERO})",
-        "needs a signal that is seen at zero replicas, to wake it: add one with the preset EnvoyGateway, Istio, NGINX,"
-        " InferenceExtension or Custom",
+        f" || self.demand.signals.exists(x, x.preset in {list(SEEN_AT_ZERO)})",
+        "needs a signal that is seen at zero replicas, to wake it: add one with the preset Istio, NGINX,"
+        " InferenceExtension or Custom; EnvoyGateway counts no request that finds no replica",
         path=".scaleToZero",
     ),
 )

@@ -22,12 +22,12 @@ EXPIRES_SECONDS: Final = 90.0
 class SignalFacts:
     """How one signal is read. ``capacity``: load that the reference replica carries at the SLO.
 
-    ``from_replicas``: the replicas themselves report it, so at zero replicas its absence says nothing.
+    ``counts_at_zero``: it sees demand that finds no replica; without one, what any other says or not means nothing.
     """
 
     name: str
     capacity: float
-    from_replicas: bool
+    counts_at_zero: bool
     expires: float = EXPIRES_SECONDS
 
 
@@ -50,8 +50,8 @@ def combine(signals: Iterable[SignalFacts], samples: Mapping[str, Sample], repli
     lost: list[str] = []
     at_zero = False
     for signal in signals:
-        at_zero = at_zero or not signal.from_replicas
-        if signal.from_replicas and replicas == 0:
+        at_zero = at_zero or signal.counts_at_zero
+        if replicas == 0 and not signal.counts_at_zero:
             continue
         sample, problem = _fresh(signal, samples.get(signal.name), now)
         if sample is None:
@@ -65,7 +65,7 @@ def combine(signals: Iterable[SignalFacts], samples: Mapping[str, Sample], repli
             return Seen(DemandState.VALUE, work, sample.at, reason, at_zero)
         if not lost:
             return Seen(DemandState.IDLE, 0.0, min(entry[1].at for entry in known), "", at_zero)
-    return Seen(DemandState.UNKNOWN, None, now, reason or "no signal can be asked without a replica", at_zero)
+    return Seen(DemandState.UNKNOWN, None, now, reason or "no signal counts demand without a replica", at_zero)
 
 
 def still(seen: Seen, now: float, expires: float = EXPIRES_SECONDS) -> Seen:

@@ -21,6 +21,8 @@ POD_LABELS = ("namespace", "pod")
 class Preset:
     """One way to count demand. ``load``: figures to be summed, each as its names, the current one first.
 
+    ``counts_at_zero``: requests that find no replica are in it.
+
     ``waiting`` is the one of them that has not begun. ``matchers`` are label patterns by label, with ``{namespace}``,
     ``{name}`` and a trailing ``*``; empty: by pod.
     """
@@ -28,6 +30,7 @@ class Preset:
     name: str
     kind: Kind
     from_replicas: bool
+    counts_at_zero: bool
     load: tuple[tuple[str, ...], ...]
     matchers: tuple[Mapping[str, str], ...] = ()
     seconds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -57,6 +60,7 @@ def _preset(name: str, entry: Mapping[str, Any]) -> Preset:
         name=name,
         kind=entry["kind"],
         from_replicas=entry["fromReplicas"],
+        counts_at_zero=entry["countsAtZero"],
         load=tuple(tuple(aliases) for aliases in entry["load"]),
         matchers=() if by == "pod" else tuple(by),
         seconds={key: tuple(aliases) for key, aliases in (entry.get("seconds") or {}).items()},
@@ -75,3 +79,9 @@ def reported_by_replicas(preset: str) -> bool:
     """Whether there is nothing to hear of ``preset`` at zero replicas."""
     known = presets().get(preset)
     return known is not None and known.from_replicas
+
+
+def counts_at_zero(preset: str) -> bool:
+    """Whether ``preset`` sees requests that find no replica; of Custom that is believed."""
+    known = presets().get(preset)
+    return known is None or known.counts_at_zero

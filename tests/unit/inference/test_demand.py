@@ -13,8 +13,8 @@ from berth.inference.records import DemandState
 from berth.inference.service import Seen
 
 NOW = 1000.0
-ENGINE = SignalFacts("engine", 10.0, from_replicas=True)
-GATEWAY = SignalFacts("gateway", 4.0, from_replicas=False)
+ENGINE = SignalFacts("engine", 10.0, counts_at_zero=False)
+GATEWAY = SignalFacts("gateway", 4.0, counts_at_zero=True)
 
 
 def value(load: float, at: float = NOW) -> Sample:
@@ -67,7 +67,7 @@ def test_the_reason_names_the_signal_that_is_lost_though_others_are_known(sample
 def test_without_replicas_their_own_signals_say_nothing() -> None:
     seen = combine([ENGINE], {"engine": value(0)}, 0, NOW)
     assert (seen.state, seen.at_zero) == (DemandState.UNKNOWN, False)
-    assert seen.reason == "no signal can be asked without a replica"
+    assert seen.reason == "no signal counts demand without a replica"
 
 
 @pytest.mark.parametrize("state", [DemandState.VALUE, DemandState.IDLE])

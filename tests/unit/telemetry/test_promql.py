@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.telemetry.presets import counts_requests_in_flight, presets, reported_by_replicas
+from berth.api.inferenceservice_rules import NOT_FROM_REPLICAS, SEEN_AT_ZERO
+from berth.telemetry.presets import counts_at_zero, counts_requests_in_flight, presets, reported_by_replicas
 from berth.telemetry.promql import buckets_query, load_query, owner_by_labels, owner_by_pod, service_query
 from berth.telemetry.quantiles import from_buckets
 from berth.telemetry.readings import Reading, ServiceQuery, SignalQuery, Telling
@@ -59,6 +60,14 @@ def test_presets_say_what_they_count() -> None:
     assert reported_by_replicas("SGLang")
     assert not reported_by_replicas("InferenceExtension")
     assert not reported_by_replicas("Custom")
+    assert not counts_at_zero("EnvoyGateway")
+
+
+def test_the_definition_knows_which_presets_wake_a_service() -> None:
+    known = {*presets(), "Custom"}
+    assert {name for name in known if counts_at_zero(name)} == set(SEEN_AT_ZERO)
+    assert {name for name in known if not reported_by_replicas(name)} == set(NOT_FROM_REPLICAS)
+    assert set(SEEN_AT_ZERO) <= set(NOT_FROM_REPLICAS)
 
 
 INF = math.inf

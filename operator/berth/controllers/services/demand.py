@@ -20,7 +20,7 @@ from berth.inference.demand import Sample, SignalFacts, combine
 from berth.inference.records import DemandState
 from berth.inference.service import Seen, Verdict
 from berth.inference.target import Target
-from berth.telemetry.presets import counts_requests_in_flight, reported_by_replicas
+from berth.telemetry.presets import counts_at_zero, counts_requests_in_flight
 from berth.telemetry.readings import DemandSource, Reading, ServiceQuery, SignalQuery, Telling
 from berth.values import parse_duration
 
@@ -201,7 +201,7 @@ def _facts(signals: Sequence[Signal], choice: Choice) -> list[SignalFacts]:
         SignalFacts(
             entry.name,
             _capacity(entry.per_replica, entry.preset, choice.found.reference_capacity),
-            reported_by_replicas(entry.preset) or entry.source == "Pods",
+            counts_at_zero(entry.preset) and entry.source != "Pods",
         )
         for entry in signals
     ]
