@@ -194,6 +194,14 @@ async def test_a_gateways_series_are_told_by_their_labels(cluster: str, expected
     assert not telling.in_flight
 
 
+async def test_a_request_that_both_proxies_report_counts_once() -> None:
+    place = {"destination_service_namespace": "serving", "destination_service_name": "chat"}
+    found = [{"metric": {**place, "reporter": reporter}, "value": [NOW, "2"]} for reporter in ("source", "destination")]
+    istio = SignalQuery("gateway", "Prometheus", "Istio")
+    telling = await poll(by_metric({"istio_requests_total": found}), istio)
+    assert telling.readings["gateway"].load == 2.0
+
+
 @pytest.mark.parametrize(
     ("fields", "why"),
     [({}, "switched off"), ({"allow_custom": True}, "need prometheus.custom.enforcerUrl")],

@@ -30,6 +30,7 @@ def test_renamed_metrics_fall_back_to_their_older_names() -> None:
 def test_history_of_one_service_names_its_pods_or_its_labels() -> None:
     by_pod = service_query(("m",), presets()["vLLM"], CHAT)
     assert by_pod == 'sum by (namespace) ({__name__="m", namespace="serving", pod=~"chat-.+"})'
+    assert 'reporter=~"source"' in service_query(("m",), presets()["Istio"], CHAT)
     by_label = service_query(("m",), presets()["EnvoyGateway"], CHAT)
     assert by_label == 'sum(rate({__name__="m", envoy_cluster_name=~"httproute/serving/chat/rule/.*"}[2m]))'
 
