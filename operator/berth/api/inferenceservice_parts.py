@@ -161,7 +161,7 @@ class Signal(Model):
     query: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
     """PromQL, with Custom only."""
     per_replica: Annotated[LoadPerReplica | None, code_default("Auto")] = None
-    """Load that one replica carries at the SLO. Auto: sized, then learned."""
+    """Load that one replica carries at the SLO. Auto: sized, then learned; Custom needs a number."""
 
 
 class OnUnknown(Model):

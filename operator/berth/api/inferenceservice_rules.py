@@ -31,6 +31,13 @@ SIGNAL: Final = (
         "goes with preset: Custom only; the other presets bring their own",
     ),
     Rule(
+        "self.preset != 'Custom' || has(self.perReplica) && self.perReplica != 'Auto'",
+        "must be a number with preset: Custom, whose unit nothing else tells: write what one replica carries, in the"
+        ' unit of query, such as "12.5"',
+        path=".perReplica",
+        reason="FieldValueRequired",
+    ),
+    Rule(
         f"self.source != 'Pods' || !(self.preset in {list(NOT_FROM_REPLICAS)})",
         "must be Prometheus with this preset: pods of the service report only vLLM, SGLang and Requests",
         path=".source",

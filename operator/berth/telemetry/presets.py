@@ -21,10 +21,8 @@ POD_LABELS = ("namespace", "pod")
 class Preset:
     """One way to count demand. ``load``: figures to be summed, each as its names, the current one first.
 
-    ``counts_at_zero``: requests that find no replica are in it.
-
-    ``waiting`` is the one of them that has not begun. ``matchers`` are label patterns by label, with ``{namespace}``,
-    ``{name}`` and a trailing ``*``; empty: by pod.
+    ``waiting`` is the one of them that has not begun. ``counts_at_zero``: requests that find no replica are in it.
+    ``matchers`` are label patterns by label, with ``{namespace}``, ``{name}`` and a trailing ``*``; empty: by pod.
     """
 
     name: str

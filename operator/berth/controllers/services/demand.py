@@ -20,8 +20,8 @@ from berth.inference.demand import Sample, SignalFacts, combine
 from berth.inference.records import DemandState
 from berth.inference.service import Seen, Verdict
 from berth.inference.target import Target
-from berth.telemetry.presets import counts_at_zero, counts_requests_in_flight
-from berth.telemetry.readings import DemandSource, Reading, ServiceQuery, SignalQuery, Telling
+from berth.telemetry.presets import counts_at_zero, counts_requests_in_flight, presets
+from berth.telemetry.readings import DemandSource, ServiceQuery, SignalQuery, Telling
 from berth.values import parse_duration
 
 _LOG: Final = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class DemandBook:
                 continue
             try:
                 known.telling = told.get(view.key, known.telling)
-                samples = {name: _sample(reading) for name, reading in known.telling.readings.items()}
+                samples = _samples(known.signals, known.telling)
                 known.seen = combine(_facts(signals[view.uid], choice), samples, len(query.pods), now)
                 if failed:
                     known.seen = Seen(DemandState.UNKNOWN, None, now, failed, known.seen.at_zero)
@@ -217,8 +217,16 @@ def _capacity(stated: str | None, preset: str, estimate: Capacity | None) -> flo
     return sized if sized > 0 else 1.0
 
 
-def _sample(reading: Reading) -> Sample:
-    return Sample(DemandState(reading.state), reading.load, reading.at, reading.reason)
+def _samples(signals: Sequence[Signal], telling: Telling) -> dict[str, Sample]:
+    """What was read, by signal; a load in a unit that nobody told is not known."""
+    samples = {
+        name: Sample(DemandState(entry.state), entry.load, entry.at, entry.reason)
+        for name, entry in telling.readings.items()
+    }
+    for signal in signals:
+        if signal.preset not in presets() and signal.per_replica in (None, "Auto"):
+            samples[signal.name] = Sample(DemandState.UNKNOWN, reason="perReplica must say what one replica carries")
+    return samples
 
 
 def _percentile(view: ServiceView) -> int:

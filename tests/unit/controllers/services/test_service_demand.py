@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
+
 from berth.controllers.services.demand import READING_SECONDS, DemandBook
 from berth.controllers.services.plans import pod_facts
 from berth.controllers.services.supply import Choice, Market
@@ -34,10 +36,10 @@ class Source:
         return [(0.0, 2.0)]
 
 
-def services(count: int) -> tuple[Fleet, list[tuple[ServiceView, Choice]]]:
+def services(count: int, **spec: Any) -> tuple[Fleet, list[tuple[ServiceView, Choice]]]:
     fleet = make_fleet([make_node("n", pool=None, labels={"nvidia.com/gpu.product": "NVIDIA-L40S"})], pools=())
     market = Market(fleet, Rooms(fleet), pod_facts(fleet))
-    views = [make_view(f"s{number}") for number in range(count)]
+    views = [make_view(f"s{number}", **spec) for number in range(count)]
     return fleet, [(view, market.choice(view)) for view in views]
 
 
@@ -64,6 +66,17 @@ async def test_what_cannot_be_read_of_one_is_unknown_and_harms_no_other() -> Non
     await book.poll(asked, {view.key: ["p"] for view, _ in asked}, 75.0)
     assert [str(book.of(view).seen.state) for view, _ in asked] == ["Value", "Unknown", "Value"]
     assert book.of(asked[1][0]).seen.reason == "the answer cannot be read (ValueError)"
+
+
+@pytest.mark.parametrize(("stated", "work"), [({"perReplica": "1.5"}, 2.0), ({"perReplica": "Auto"}, None), ({}, None)])
+async def test_a_load_of_unknown_unit_is_no_demand(stated: dict[str, str], work: float | None) -> None:
+    signal = {"name": "engine", "source": "Prometheus", "preset": "Custom", "query": "sum(jobs)", **stated}
+    fleet, asked = services(1, scaling={"demand": {"signals": [signal]}})
+    book = DemandBook(Source(), fleet)
+    await book.poll(asked, {}, 60.0)
+    seen = book.of(asked[0][0]).seen
+    assert seen.work == work
+    assert ("perReplica" in seen.reason) == (work is None)
 
 
 async def test_nothing_old_stands_after_a_round_that_failed() -> None:
