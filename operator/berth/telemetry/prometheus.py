@@ -169,7 +169,7 @@ class PrometheusSource:
     ) -> list[tuple[float, float | None]]:
         """The load of one signal on a grid; empty where the server knows nothing or cannot be asked."""
         preset = presets().get(signal.preset)
-        if signal.source != "Prometheus" or preset is None:
+        if signal.source != "Prometheus" or preset is None or not (preset.matchers or service.variants):
             return []
         total: dict[float, float] = {}
         try:

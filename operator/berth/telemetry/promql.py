@@ -11,6 +11,8 @@ from berth.telemetry.readings import ServiceName, ServiceQuery
 RATE_WINDOW = "2m"
 """Holds two samples at scrapes of up to a minute."""
 TIMES_WINDOW = "5m"
+POD_NAME_BASE = 58
+"""Characters of a ReplicaSet's name and its dash that a pod's name keeps, before five of its own (apiserver names)."""
 
 
 def load_query(aliases: Sequence[str], labels: Sequence[str], *, counter: bool) -> str:
@@ -28,7 +30,10 @@ def buckets_query(aliases: Sequence[str]) -> str:
 
 
 def service_query(aliases: Sequence[str], preset: Preset, service: ServiceQuery) -> str:
-    """The load of one service alone, for its history; pods are told by the name that their Deployments give them."""
+    """The load of one service alone, for its history; pods are told by the names that Deployments of its variants give.
+
+    Pods that have gone are in no list, and another service's name may begin with this one's.
+    """
     by = ", ".join(("namespace",))
     parts = []
     for name in aliases:
@@ -41,7 +46,8 @@ def service_query(aliases: Sequence[str], preset: Preset, service: ServiceQuery)
 
 def _selectors(preset: Preset, service: ServiceQuery) -> list[str]:
     if not preset.matchers:
-        return [f'namespace="{service.namespace}", pod=~"{_regex(service.name)}-.+"']
+        names = "|".join(_regex(f"{variant}-"[:POD_NAME_BASE]) for variant in service.variants)
+        return [f'namespace="{service.namespace}", pod=~"({names})[a-z0-9]+(-[a-z0-9]+)?"']
     return [
         ", ".join(f'{label}=~"{_pattern(text, service)}"' for label, text in sorted(matcher.items()))
         for matcher in preset.matchers

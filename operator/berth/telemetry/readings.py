@@ -37,12 +37,13 @@ class SignalQuery:
 
 @dataclass(frozen=True, slots=True)
 class ServiceQuery:
-    """A service and the names of its live pods."""
+    """A service, the names of its live pods, and of the Deployments that it has or may have."""
 
     namespace: str
     name: str
     signals: tuple[SignalQuery, ...]
     pods: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
 
     @property
     def key(self) -> ServiceName:

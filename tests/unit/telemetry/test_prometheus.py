@@ -54,7 +54,7 @@ async def asking(
 
 
 def query(*signals: SignalQuery, name: str = "chat", pods: tuple[str, ...] = ("chat-1", "chat-2")) -> ServiceQuery:
-    return ServiceQuery("serving", name, signals or (ENGINE,), pods)
+    return ServiceQuery("serving", name, signals or (ENGINE,), pods, (f"{name}-l4",))
 
 
 async def poll(answer: Callable[[Heard], Any], *signals: SignalQuery, **more: Any) -> Telling:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -16,7 +18,7 @@ from berth.telemetry.quantiles import from_buckets
 from berth.telemetry.readings import Reading, ServiceQuery, SignalQuery, Telling
 from berth.telemetry.sources import NO_SOURCE, Sources
 
-CHAT = ServiceQuery("serving", "chat", (), ("chat-l4-x-1", "chat-l4-x-2"))
+CHAT = ServiceQuery("serving", "chat", (), ("chat-l4-x-1", "chat-l4-x-2"), ("chat-l4-od-abc234", "chat-l40s-od-xyz567"))
 
 
 def test_renamed_metrics_fall_back_to_their_older_names() -> None:
@@ -29,10 +31,37 @@ def test_renamed_metrics_fall_back_to_their_older_names() -> None:
 
 def test_history_of_one_service_names_its_pods_or_its_labels() -> None:
     by_pod = service_query(("m",), presets()["vLLM"], CHAT)
-    assert by_pod == 'sum by (namespace) ({__name__="m", namespace="serving", pod=~"chat-.+"})'
+    assert by_pod == (
+        'sum by (namespace) ({__name__="m", namespace="serving",'
+        ' pod=~"(chat-l4-od-abc234-|chat-l40s-od-xyz567-)[a-z0-9]+(-[a-z0-9]+)?"})'
+    )
     assert 'reporter=~"source"' in service_query(("m",), presets()["Istio"], CHAT)
     by_label = service_query(("m",), presets()["EnvoyGateway"], CHAT)
     assert by_label == 'sum(rate({__name__="m", envoy_cluster_name=~"httproute/serving/chat/rule/.*"}[2m]))'
+
+
+LONG = f"{'s' * 40}-mi300xoa-spot-abc234"
+
+
+@pytest.mark.parametrize(
+    ("pod", "mine"),
+    [
+        ("chat-l4-od-abc234-7d9f8b6c5d-x2k4p", True),
+        ("chat-l40s-od-xyz567-5f6b-zzzzz", True),
+        ("chat-8b-l4-od-abc234-7d9f8b6c5d-x2k4p", False),
+        ("chat-8b-7d9f8b6c5d-x2k4p", False),
+        ("chat-l4-od-abc234-l4-od-abc234-7d9f8b6c5d-x2k4p", False),
+        (f"{LONG}-7d9f8b6c5d"[:58] + "x2k4p", True),
+        (f"{LONG[:50]}-7d9f8b6c5d"[:58] + "x2k4p", True),
+        (f"{'s' * 39}-mi300xoa-spot-abc234-7d9f8"[:58] + "x2k4p", False),
+    ],
+    ids=["of a variant", "of another", "of a service whose name goes on", "of its Deployment", "named like a variant",
+         "cut in the variant", "cut in the hash", "of another long one"],
+)  # fmt: skip
+def test_history_is_that_of_the_pods_of_its_own_variants(pod: str, mine: bool) -> None:
+    service = replace(CHAT, variants=(*CHAT.variants, LONG, LONG[:50]))
+    pattern = service_query(("m",), presets()["vLLM"], service).split('pod=~"')[1].split('"')[0]
+    assert (re.fullmatch(pattern, pod) is not None) == mine
 
 
 @pytest.mark.parametrize(

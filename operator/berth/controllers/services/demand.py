@@ -90,7 +90,9 @@ class DemandBook:
         """
         signals = {view.uid: signals_of(view, self._fleet.catalogue) for view, _ in views}
         queries = {
-            view.uid: _query(view, signals[view.uid], pods.get(view.key, ())) for view, _ in views if signals[view.uid]
+            view.uid: _query(view, signals[view.uid], pods.get(view.key, ()), choice)
+            for view, choice in views
+            if signals[view.uid]
         }
         percentiles = {view.key: _percentile(view) for view, _ in views}
         until = self._clock() + READING_SECONDS
@@ -191,9 +193,9 @@ def signals_of(view: ServiceView, catalogue: Catalogue) -> tuple[Signal, ...]:
     return (Signal.model_validate({"name": "engine", "source": "Prometheus", "preset": engine.preset}),)
 
 
-def _query(view: ServiceView, signals: Sequence[Signal], pods: Sequence[str]) -> ServiceQuery:
+def _query(view: ServiceView, signals: Sequence[Signal], pods: Sequence[str], choice: Choice) -> ServiceQuery:
     asked = tuple(SignalQuery(entry.name, entry.source, entry.preset, entry.query or "") for entry in signals)
-    return ServiceQuery(*view.key, asked, tuple(pods))
+    return ServiceQuery(*view.key, asked, tuple(pods), tuple(sorted(choice.variants)))
 
 
 def _facts(signals: Sequence[Signal], choice: Choice) -> list[SignalFacts]:
