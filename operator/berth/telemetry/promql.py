@@ -10,16 +10,22 @@ from berth.telemetry.readings import ServiceName, ServiceQuery
 
 RATE_WINDOW = "2m"
 """Holds two samples at scrapes of up to a minute."""
+FRESH_WINDOW = "90s"
+"""A series without a sample in it is left out, though the server's look-back still shows the last one for minutes."""
 TIMES_WINDOW = "5m"
 POD_NAME_BASE = 58
 """Characters of a ReplicaSet's name and its dash that a pod's name keeps, before five of its own (apiserver names)."""
 
 
 def load_query(aliases: Sequence[str], labels: Sequence[str], *, counter: bool) -> str:
-    """The load under the first of ``aliases`` that exists, summed by ``labels``."""
+    """The load under the first of ``aliases`` that exists, over series that are fresh, summed by ``labels``."""
     by = ", ".join(labels)
-    exprs = [f'rate({{__name__="{name}"}}[{RATE_WINDOW}])' if counter else f'{{__name__="{name}"}}' for name in aliases]
-    return " or ".join(f"sum by ({by}) ({expr})" for expr in exprs)
+    found = [f'{{__name__="{name}"}}' for name in aliases]
+    return " or ".join(
+        f"sum by ({by}) ({f'rate({name}[{RATE_WINDOW}])' if counter else name}"
+        f" and present_over_time({name}[{FRESH_WINDOW}]))"
+        for name in found
+    )
 
 
 def buckets_query(aliases: Sequence[str]) -> str:

@@ -12,21 +12,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.api.inferenceservice_rules import NOT_FROM_REPLICAS, SEEN_AT_ZERO
+from berth.inference.demand import EXPIRES_SECONDS
 from berth.telemetry.presets import counts_at_zero, counts_requests_in_flight, presets, reported_by_replicas
-from berth.telemetry.promql import buckets_query, load_query, owner_by_labels, owner_by_pod, service_query
+from berth.telemetry.promql import FRESH_WINDOW, buckets_query, load_query, owner_by_labels, owner_by_pod, service_query
 from berth.telemetry.quantiles import from_buckets
 from berth.telemetry.readings import Reading, ServiceQuery, SignalQuery, Telling
 from berth.telemetry.sources import NO_SOURCE, Sources
+from berth.values import parse_duration
 
 CHAT = ServiceQuery("serving", "chat", (), ("chat-l4-x-1", "chat-l4-x-2"), ("chat-l4-od-abc234", "chat-l40s-od-xyz567"))
 
 
 def test_renamed_metrics_fall_back_to_their_older_names() -> None:
     assert load_query(("new", "old"), ("namespace", "pod"), counter=False) == (
-        'sum by (namespace, pod) ({__name__="new"}) or sum by (namespace, pod) ({__name__="old"})'
+        'sum by (namespace, pod) ({__name__="new"} and present_over_time({__name__="new"}[90s]))'
+        ' or sum by (namespace, pod) ({__name__="old"} and present_over_time({__name__="old"}[90s]))'
     )
-    assert load_query(("hits",), ("a",), counter=True) == 'sum by (a) (rate({__name__="hits"}[2m]))'
+    hits = '{__name__="hits"}'
+    expected = f"sum by (a) (rate({hits}[2m]) and present_over_time({hits}[90s]))"
+    assert load_query(("hits",), ("a",), counter=True) == expected
     assert buckets_query(("new", "old")).count(" or ") == 1
+
+
+def test_a_sample_is_fresh_for_as_long_as_decisions_take_it_to_be() -> None:
+    assert parse_duration(FRESH_WINDOW) == EXPIRES_SECONDS
 
 
 def test_history_of_one_service_names_its_pods_or_its_labels() -> None:
