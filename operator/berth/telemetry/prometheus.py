@@ -31,6 +31,11 @@ MOST_POINTS: Final = 10_000
 """Of one range query; servers refuse 11,000."""
 TIMES_SECONDS: Final = 60.0
 """How often measured times are asked for; they move slowly and cost the server most."""
+ROUND_SECONDS: Final = 10.0
+"""Of all that a round asks: decisions wait for it. What has not been answered by then is not known."""
+CUSTOM_PARALLEL: Final = 16
+"""Custom queries under way at once, beside all others; how long they take is up to whoever wrote them."""
+CUSTOM_PER_NAMESPACE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,7 @@ class Prometheus:
         verify: Any = str(settings.ca_file) if settings.ca_file is not None else True
         self._client = httpx.AsyncClient(timeout=settings.timeout_seconds, verify=verify, transport=transport)
         self._gate = asyncio.Semaphore(settings.parallel)
+        self._custom_gate = asyncio.Semaphore(CUSTOM_PARALLEL)
 
     async def close(self) -> None:
         """End its connections."""
@@ -97,7 +103,7 @@ class Prometheus:
     async def _ask(self, path: str, form: Mapping[str, str], url: str) -> list[Series]:
         base = (url or self.settings.url).rstrip("/")
         try:
-            async with self._gate:
+            async with self._custom_gate if url else self._gate:
                 answer = await self._client.post(f"{base}/api/v1/{path}", data=dict(form), headers=self._headers())
             body = answer.json()
         except (httpx.HTTPError, ValueError, OSError) as problem:
@@ -124,8 +130,10 @@ def _series(entry: Mapping[str, Any]) -> Series:
 class PrometheusSource:
     """A :class:`~berth.telemetry.readings.DemandSource` for the signals whose source is Prometheus."""
 
-    def __init__(self, server: Prometheus, *, wall: Callable[[], float] = time.time) -> None:
-        self._server, self._wall = server, wall
+    def __init__(
+        self, server: Prometheus, *, round_seconds: float = ROUND_SECONDS, wall: Callable[[], float] = time.time
+    ) -> None:
+        self._server, self._round, self._wall = server, round_seconds, wall
         self._times: dict[ServiceName, dict[str, float]] = {}
         self._times_at = -math.inf
         self._reported: dict[tuple[ServiceName, str], frozenset[str]] = {}  # service, preset -> pods heard of before
@@ -134,12 +142,10 @@ class PrometheusSource:
         self, services: Sequence[ServiceQuery], percentile: Mapping[ServiceName, int]
     ) -> Mapping[ServiceName, Telling]:
         """Ask about all ``services``: one query per figure of each preset in use, one per custom query."""
-        used = {signal.preset for service in services for signal in service.signals if signal.source == "Prometheus"}
-        asked = [preset for name, preset in presets().items() if name in used]
-        answers = await asyncio.gather(*(self._loads(preset, services) for preset in asked))
-        loads = {preset.name: answer for preset, answer in zip(asked, answers, strict=True)}
-        await self._measure_times(asked, services, percentile)
-        tokens = await self._tokens(asked, services)
+        deadline = asyncio.get_running_loop().time() + self._round
+        (loads, tokens), customs = await asyncio.gather(
+            self._figures(services, percentile, deadline), self._customs(services, deadline)
+        )
         told: dict[ServiceName, Telling] = {}
         reported: dict[tuple[ServiceName, str], frozenset[str]] = {}
         for service in services:
@@ -150,7 +156,7 @@ class PrometheusSource:
                 if signal.source != "Prometheus":
                     continue
                 if signal.preset == "Custom":
-                    readings[signal.name] = await self._custom(service, signal)
+                    readings[signal.name] = customs[service.key, signal.name]
                 else:
                     answer = loads[signal.preset]
                     place = (service.key, signal.preset)
@@ -186,14 +192,34 @@ class PrometheusSource:
         count = round((max(total) - first) / step)
         return [(first + i * step, total.get(first + i * step)) for i in range(count + 1)]
 
-    async def _loads(self, preset: Preset, services: Sequence[ServiceQuery]) -> _Loads:
+    async def _figures(
+        self, services: Sequence[ServiceQuery], percentile: Mapping[ServiceName, int], deadline: float
+    ) -> tuple[dict[str, _Loads], dict[ServiceName, float]]:
+        """Loads by preset and tokens by service; of a preset whose loads are not told nothing more is asked."""
+        used = {signal.preset for service in services for signal in service.signals if signal.source == "Prometheus"}
+        asked = [preset for name, preset in presets().items() if name in used]
+        answers = await asyncio.gather(*(self._loads(preset, services, deadline) for preset in asked))
+        loads = {preset.name: answer for preset, answer in zip(asked, answers, strict=True)}
+        heard = [preset for preset in asked if not loads[preset.name].problem]
+        await self._measure_times(heard, services, percentile, deadline)
+        return loads, await self._tokens(heard, services, deadline)
+
+    async def _instant(self, query: str, deadline: float) -> list[Series]:
+        """Raises: PrometheusError, also when ``deadline`` of the loop's clock is over."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._server.instant(query)
+        except TimeoutError as problem:
+            raise PrometheusError("Prometheus does not answer in time") from problem
+
+    async def _loads(self, preset: Preset, services: Sequence[ServiceQuery], deadline: float) -> _Loads:
         loads = _Loads()
         pods, by_key = owner_by_pod(services), {service.key: service for service in services}
         for aliases in preset.load:
             for place, labels in enumerate(preset.labels()):
                 query = load_query(aliases, labels, counter=preset.kind == "counter")
                 try:
-                    found = await self._server.instant(query)
+                    found = await self._instant(query, deadline)
                 except PrometheusError as problem:
                     loads.problem = str(problem)
                     return loads
@@ -209,9 +235,15 @@ class PrometheusSource:
         return loads
 
     async def _measure_times(
-        self, asked: Sequence[Preset], services: Sequence[ServiceQuery], percentile: Mapping[ServiceName, int]
+        self,
+        asked: Sequence[Preset],
+        services: Sequence[ServiceQuery],
+        percentile: Mapping[ServiceName, int],
+        deadline: float,
     ) -> None:
-        if self._wall() - self._times_at < TIMES_SECONDS:
+        if not asked:
+            self._times, self._times_at = {}, -math.inf
+        if not asked or self._wall() - self._times_at < TIMES_SECONDS:
             return
         self._times_at = self._wall()
         owners = owner_by_pod(services)
@@ -219,7 +251,7 @@ class PrometheusSource:
         for preset in asked:
             for name, aliases in preset.seconds.items():
                 try:
-                    found = await self._server.instant(buckets_query(aliases))
+                    found = await self._instant(buckets_query(aliases), deadline)
                 except PrometheusError:
                     continue
                 buckets: dict[ServiceName, dict[float, float]] = {}
@@ -235,14 +267,16 @@ class PrometheusSource:
                         times.setdefault(owner, {})[name] = value
         self._times = times
 
-    async def _tokens(self, asked: Sequence[Preset], services: Sequence[ServiceQuery]) -> dict[ServiceName, float]:
+    async def _tokens(
+        self, asked: Sequence[Preset], services: Sequence[ServiceQuery], deadline: float
+    ) -> dict[ServiceName, float]:
         owners = owner_by_pod(services)
         rates: dict[ServiceName, float] = {}
         for preset in asked:
             if not preset.tokens:
                 continue
             try:
-                found = await self._server.instant(load_query(preset.tokens, ("namespace", "pod"), counter=True))
+                found = await self._instant(load_query(preset.tokens, ("namespace", "pod"), counter=True), deadline)
             except PrometheusError:
                 continue
             for series in found:
@@ -250,6 +284,28 @@ class PrometheusSource:
                 if owner is not None and math.isfinite(series.points[0][1]):
                     rates[owner] = rates.get(owner, 0.0) + series.points[0][1]
         return rates
+
+    async def _customs(
+        self, services: Sequence[ServiceQuery], deadline: float
+    ) -> dict[tuple[ServiceName, str], Reading]:
+        """The answers to users' own queries, by service and signal; slow ones keep only their own namespace waiting."""
+        asked = {
+            (service.key, signal.name): (service, signal)
+            for service in services
+            for signal in service.signals
+            if signal.source == "Prometheus" and signal.preset == "Custom"
+        }
+        turns = {service.namespace: asyncio.Semaphore(CUSTOM_PER_NAMESPACE) for service, _ in asked.values()}
+
+        async def answer(service: ServiceQuery, signal: SignalQuery) -> Reading:
+            try:
+                async with asyncio.timeout_at(deadline), turns[service.namespace]:
+                    return await self._custom(service, signal)
+            except TimeoutError:
+                return Reading("Unknown", reason=f"the query was not answered within {self._round:g} s")
+
+        answers = await asyncio.gather(*(answer(service, signal) for service, signal in asked.values()))
+        return dict(zip(asked, answers, strict=True))
 
     async def _custom(self, service: ServiceQuery, signal: SignalQuery) -> Reading:
         settings = self._server.settings

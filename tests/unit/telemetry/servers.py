@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ class Heard:
 
 @dataclass
 class Server:
-    """``answer`` makes of each request a JSON value, a text, or whole response."""
+    """``answer`` makes of each request a JSON value, a text, or whole response; it may be a coroutine function."""
 
     answer: Callable[[Heard], Any] = lambda heard: ""
     heard: list[Heard] = field(default_factory=list)
@@ -39,6 +40,8 @@ class Server:
         if self.slow:
             await asyncio.sleep(self.slow)
         made = self.answer(heard)
+        if inspect.isawaitable(made):
+            made = await made
         if isinstance(made, web.StreamResponse):
             return made
         return web.Response(text=made) if isinstance(made, str) else web.json_response(made)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +44,13 @@ class Wall:
 
 @asynccontextmanager
 async def asking(
-    answer: Callable[[Heard], Any], *, slow: float = 0.0, **fields: Any
+    answer: Callable[[Heard], Any], *, slow: float = 0.0, round_seconds: float = 10.0, **fields: Any
 ) -> AsyncIterator[tuple[PrometheusSource, Server, Wall]]:
     async with serving(answer, slow=slow) as server:
         settings = PrometheusSettings(server.url, **{"timeout_seconds": 2.0, **fields})
         client, wall = Prometheus(settings), Wall()
         try:
-            yield PrometheusSource(client, wall=wall), server, wall
+            yield PrometheusSource(client, round_seconds=round_seconds, wall=wall), server, wall
         finally:
             await client.close()
 
@@ -236,6 +238,43 @@ async def test_a_custom_query_goes_through_the_enforcer_alone(
             assert (reading.state, reading.load, reading.reason) == (state, load, reason)
             assert not server.heard
         assert [heard.form for heard in enforcer.heard] == [{"query": "sum(jobs)", "namespace": "serving"}]
+
+
+async def test_a_slow_custom_query_keeps_nobody_else_waiting() -> None:
+    """More slow ones than may be asked at once, and no answer to them before the round is over."""
+    slow = [replace(query(CUSTOM, name=f"slow{i}"), namespace="slow") for i in range(20)]
+    others = [query(CUSTOM, name="own"), query(ENGINE)]
+
+    async def answer(heard: Heard) -> Any:
+        if heard.form["namespace"] == "slow":
+            await asyncio.sleep(60)
+        return success(series(7))
+
+    async with serving(answer) as enforcer:
+        fields: dict[str, Any] = {"allow_custom": True, "enforcer_url": enforcer.url, "round_seconds": 0.5}
+        async with asking(by_metric({RUNNING: [series(3)]}), **fields) as (source, _, _):
+            told = await source.poll([*slow, *others], {})
+    assert told["serving", "own"].readings["own"].load == 7.0
+    assert told["serving", "chat"].readings["engine"].load == 3.0
+    assert {told[each.key].readings["own"].reason for each in slow} == {"the query was not answered within 0.5 s"}
+
+
+async def test_a_round_ends_in_time_and_asks_nothing_more_of_a_server_that_does_not_tell_loads() -> None:
+    async with asking(by_metric({RUNNING: [series(3)]}), slow=5.0, timeout_seconds=60.0, round_seconds=0.2) as asked:
+        source, server, _ = asked
+        told = (await source.poll([query()], {}))["serving", "chat"]
+    assert told.readings["engine"].reason == "Prometheus does not answer in time"
+    assert {heard.form["query"].count("vllm:num_requests") > 0 for heard in server.heard} == {True}
+
+
+async def test_times_are_measured_again_as_soon_as_loads_are_told() -> None:
+    buckets = [series(10, le="1"), series(10, le="+Inf")]
+    fine = by_metric({RUNNING: [series(3)], "vllm:time_to_first_token_seconds_bucket": buckets})
+    async with asking(fine) as (source, server, _):
+        told = []
+        for server.answer in (fine, refusing(503, ERROR), fine):
+            told.append((await source.poll([query()], {}))["serving", "chat"].seconds)
+    assert told == [{"ttft": pytest.approx(0.99)}, {}, {"ttft": pytest.approx(0.99)}]
 
 
 async def test_a_long_range_is_asked_for_in_parts_that_the_server_allows() -> None:
