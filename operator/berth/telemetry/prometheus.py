@@ -25,7 +25,7 @@ from berth.telemetry.promql import (
     service_query,
 )
 from berth.telemetry.quantiles import bound_of, from_buckets
-from berth.telemetry.readings import Reading, ServiceName, ServiceQuery, SignalQuery, Telling
+from berth.telemetry.readings import History, Reading, ServiceName, ServiceQuery, SignalQuery, Telling
 
 MOST_POINTS: Final = 10_000
 """Of one range query; servers refuse 11,000."""
@@ -172,8 +172,8 @@ class PrometheusSource:
 
     async def history(
         self, service: ServiceQuery, signal: SignalQuery, since: float, until: float, step: float
-    ) -> list[tuple[float, float | None]]:
-        """The load of one signal on a grid; empty where the server knows nothing or cannot be asked."""
+    ) -> History | None:
+        """The load of one signal on a grid; empty where the server knows nothing, None where it does not answer."""
         preset = presets().get(signal.preset)
         if signal.source != "Prometheus" or preset is None or not (preset.matchers or service.variants):
             return []
@@ -185,7 +185,7 @@ class PrometheusSource:
                         if math.isfinite(value):
                             total[at] = total.get(at, 0.0) + value
         except PrometheusError:
-            return []
+            return None
         if not total:
             return []
         first = min(total)

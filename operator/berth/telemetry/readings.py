@@ -13,6 +13,8 @@ from typing import Literal, Protocol
 State = Literal["Value", "Idle", "Unknown"]
 ServiceName = tuple[str, str]
 """(namespace, name)."""
+History = list[tuple[float, float | None]]
+"""(unix seconds, load); None where nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,5 +79,5 @@ class DemandSource(Protocol):
 
     async def history(
         self, service: ServiceQuery, signal: SignalQuery, since: float, until: float, step: float
-    ) -> list[tuple[float, float | None]]:
-        """(unix seconds, load) on a grid of ``step`` seconds; None where nothing is known; empty without a record."""
+    ) -> History | None:
+        """Load on a grid of ``step`` seconds, empty without a record; None where no answer came, so ask again later."""

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from berth.telemetry.counters import Counter
 from berth.telemetry.presets import Preset, presets
 from berth.telemetry.prometheus import measured
-from berth.telemetry.readings import Reading, ServiceName, ServiceQuery, SignalQuery, Telling
+from berth.telemetry.readings import History, Reading, ServiceName, ServiceQuery, SignalQuery, Telling
 
 SOURCE: Final = "Pods"
 PodName = tuple[str, str]
@@ -128,7 +128,7 @@ class PodSource:
 
     async def history(
         self, service: ServiceQuery, signal: SignalQuery, since: float, until: float, step: float
-    ) -> list[tuple[float, float | None]]:
+    ) -> History | None:
         """Nothing: pods do not remember."""
         return []
 

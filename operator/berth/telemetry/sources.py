@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from berth.telemetry.readings import DemandSource, Reading, ServiceName, ServiceQuery, SignalQuery, Telling
+from berth.telemetry.readings import DemandSource, History, Reading, ServiceName, ServiceQuery, SignalQuery, Telling
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Sources:
 
     async def history(
         self, service: ServiceQuery, signal: SignalQuery, since: float, until: float, step: float
-    ) -> list[tuple[float, float | None]]:
+    ) -> History | None:
         """What the signal's own source remembers."""
         source = self._by_name.get(signal.source)
         return [] if source is None else await source.history(service, signal, since, until, step)

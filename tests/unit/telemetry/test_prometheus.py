@@ -304,10 +304,14 @@ async def test_history_is_the_sum_of_figures_on_a_grid_with_gaps_unknown() -> No
     assert found == [(0.0, 2.0), (60.0, 2.0), (120.0, None), (180.0, None), (240.0, 4.0)]
 
 
-@pytest.mark.parametrize("answer", [by_metric({}), refusing(503, ERROR)], ids=["knows nothing", "refuses"])
-async def test_no_history_is_empty(answer: Callable[[Heard], Any]) -> None:
+@pytest.mark.parametrize(
+    ("answer", "expected"), [(by_metric({}), []), (refusing(503, ERROR), None)], ids=["knows nothing", "refuses"]
+)
+async def test_no_history_is_another_thing_than_no_answer(
+    answer: Callable[[Heard], Any], expected: list[Any] | None
+) -> None:
     async with asking(answer) as (source, _, _):
-        assert await source.history(query(), ENGINE, 0.0, 300.0, 60.0) == []
+        assert await source.history(query(), ENGINE, 0.0, 300.0, 60.0) == expected
         assert await source.history(query(), CUSTOM, 0.0, 300.0, 60.0) == []
 
 

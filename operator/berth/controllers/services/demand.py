@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from berth.api.inferenceservice_parts import Signal
@@ -29,6 +29,8 @@ _LOG: Final = logging.getLogger(__name__)
 HISTORY_SECONDS: Final = 14 * 86_400.0
 READING_SECONDS: Final = 3.0
 """Of a round that begins to read what was before: with many services that takes minutes, and no decision waits."""
+AGAIN_SECONDS: Final = 60.0
+"""After which a source that did not answer what was before is asked again."""
 STEP_SECONDS: Final = 60.0
 """Of the forecaster, where nothing else is said."""
 
@@ -42,6 +44,7 @@ class Known:
     telling: Telling = field(default_factory=lambda: Telling({}))
     seen: Seen = field(default_factory=lambda: Seen(DemandState.UNKNOWN, reason="not asked yet"))
     read_history: bool = False
+    ask_at: float = 0.0  # when the source may be asked for history again
     lost_at: float = 0.0  # when demand was lost last
     heard: bool = False  # demand has been known since this process began
     target: Target | None = None  # as the last decision saw it
@@ -63,9 +66,11 @@ class DemandBook:
         fleet: Fleet,
         *,
         step_seconds: float = STEP_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
+        patience: float = READING_SECONDS,
     ) -> None:
-        self._source, self._fleet, self._step, self._clock = source, fleet, step_seconds, clock
+        self._source, self._fleet, self._step, self._patience = source, fleet, step_seconds, patience
+        self._reading: asyncio.Task[None] | None = None
+        self._now = 0.0  # of the last round
         self._known: dict[str, Known] = {}
         self._defects: dict[str, str] = {}  # uid, empty for all -> why no answer could be read
 
@@ -86,45 +91,53 @@ class DemandBook:
     ) -> None:
         """Ask about every service in ``views`` once, and let the forecasters hear the answers.
 
-        What was before is read for as many, the first of ``views`` first, as a part of the round gives time for.
+        What was before is read beside it, the first of ``views`` first; the round waits for a part of that at most.
         """
-        signals = {view.uid: signals_of(view, self._fleet.catalogue) for view, _ in views}
-        queries = {
-            view.uid: _query(view, signals[view.uid], pods.get(view.key, ()), choice)
-            for view, choice in views
-            if signals[view.uid]
-        }
-        percentiles = {view.key: _percentile(view) for view, _ in views}
-        until = self._clock() + READING_SECONDS
+        queries: dict[str, ServiceQuery] = {}
+        failed: dict[str, str] = {}
         for view, choice in views:
-            known = self.of(view)
-            if known.model.fit(choice.variants, view.rules):
-                known.read_history = False
-            if view.uid in queries and not known.read_history and self._clock() < until:
-                await self._read_history(view, _facts(signals[view.uid], choice), queries[view.uid], now)
-        told, failed = await self._ask(list(queries.values()), percentiles)
-        for view, choice in views:
-            known = self.of(view)
-            query, known.signals = queries.get(view.uid), signals[view.uid]
-            known.telling = Telling({})
-            if query is None:
-                known.seen = Seen(DemandState.UNKNOWN, None, now, "scaling.demand.signals names none")
-                continue
             try:
-                known.telling = told.get(view.key, known.telling)
-                samples = _samples(known.signals, known.telling)
-                known.seen = combine(_facts(signals[view.uid], choice), samples, len(query.pods), now)
-                if failed:
-                    known.seen = Seen(DemandState.UNKNOWN, None, now, failed, known.seen.at_zero)
-            except Exception as problem:  # one odd answer must neither stop the others nor leave an old one standing
-                known.seen = Seen(DemandState.UNKNOWN, None, now, self._defect(view.uid, view.name, problem))
+                query = self._prepare(view, choice, pods.get(view.key, ()))
+            except Exception as problem:  # of one; the others are asked about
+                failed[view.uid] = self._defect(view.uid, view.name, problem)
             else:
-                self._defects.pop(view.uid, None)
+                queries |= {view.uid: query} if query.signals else {}
+        await self._read_past([(view, choice, queries[view.uid]) for view, choice in views if view.uid in queries], now)
+        percentiles = {view.key: _percentile(view) for view, _ in views}
+        told, silent = await self._ask(list(queries.values()), percentiles)
+        for view, choice in views:
+            known, asked = self.of(view), queries.get(view.uid)
+            known.telling, known.seen = Telling({}), Seen(DemandState.UNKNOWN, None, now, silent)
+            if view.uid in failed:
+                known.seen = replace(known.seen, reason=failed[view.uid])
+            elif asked is None:
+                known.seen = replace(known.seen, reason="scaling.demand.signals names none")
+                continue
+            elif not silent:
+                self._hear(view, choice, told.get(view.key, known.telling), len(asked.pods), now)
             if known.seen.state is not DemandState.UNKNOWN:
                 known.lost_at, known.heard = 0.0, True
             elif not known.lost_at:
                 known.lost_at = now
             known.model.observe(now, known.seen.work)
+
+    def _prepare(self, view: ServiceView, choice: Choice, pods: Sequence[str]) -> ServiceQuery:
+        known = self.of(view)
+        known.signals = signals_of(view, self._fleet.catalogue)
+        if known.model.fit(choice.variants, view.rules):
+            known.read_history, known.ask_at = False, 0.0
+        return _query(view, known.signals, pods, choice)
+
+    def _hear(self, view: ServiceView, choice: Choice, telling: Telling, pods: int, now: float) -> None:
+        """Take in what was told of one service; what cannot be read is not known, and stops no other."""
+        known = self.of(view)
+        try:
+            known.seen = combine(_facts(known.signals, choice), _samples(known.signals, telling), pods, now)
+            known.telling = telling
+        except Exception as problem:
+            known.seen = replace(known.seen, reason=self._defect(view.uid, view.name, problem))
+        else:
+            self._defects.pop(view.uid, None)
 
     async def _ask(
         self, queries: Sequence[ServiceQuery], percentiles: Mapping[ServiceKey, int]
@@ -144,25 +157,65 @@ class DemandBook:
             _LOG.error("%s: demand cannot be read", whose, exc_info=problem)
         return f"the answer cannot be read ({type(problem).__name__})"
 
-    async def _read_history(
-        self, view: ServiceView, facts: Sequence[SignalFacts], query: ServiceQuery, now: float
-    ) -> None:
-        """What the source remembers from before, once per process and unit."""
-        known = self.of(view)
-        known.read_history = True
-        assert view.spec is not None
-        scaling = view.spec.scaling
-        asked = scaling.forecast.history if scaling is not None and scaling.forecast is not None else None
-        span = parse_duration(asked) if asked else HISTORY_SECONDS
+    def stop(self) -> None:
+        """Read no more of what was before."""
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def _read_past(self, services: Sequence[tuple[ServiceView, Choice, ServiceQuery]], now: float) -> None:
+        """Begin to read what was before of those who lack it, one after the other; that goes on after this returns."""
+        self._now = now
+        if self._reading is not None and not self._reading.done():
+            return
+        due = [
+            _Past(view, query, _facts(known.signals, choice), _span(view), known.model.unit)
+            for view, choice, query in services
+            if (known := self.of(view)).model.unit and not known.read_history and now >= known.ask_at
+        ]
+        if due:
+            self._reading = asyncio.create_task(self._read_all(due), name="demand of before")
+            await asyncio.wait({self._reading}, timeout=self._patience)
+
+    async def _read_all(self, due: Sequence[_Past]) -> None:
+        for past in due:
+            known = self._known.get(past.view.uid)
+            if known is None:
+                continue  # it has gone meanwhile
+            try:
+                known.read_history = await self._read(past, known)
+            except Exception as problem:  # of one; the others are read
+                self._defect(past.view.uid, past.view.name, problem)
+            known.ask_at = self._now + AGAIN_SECONDS
+
+    async def _read(self, past: _Past, known: Known) -> bool:
+        """What the source remembers from before, once per process and unit; whether it answered."""
+        until = self._now
         works: dict[float, float | None] = {}
-        for entry, signal in zip(facts, query.signals, strict=True):
-            for at, load in await self._source.history(query, signal, now - span, now, self._step):
+        for entry, signal in zip(past.facts, past.query.signals, strict=True):
+            found = await self._source.history(past.query, signal, until - past.span, until, self._step)
+            if found is None:
+                return False
+            for at, load in found:
                 if load is not None:
                     works[at] = max(works.get(at) or 0.0, load / entry.capacity)
                 else:
                     works.setdefault(at, None)
+        if known.model.unit != past.unit:
+            return False  # sized anew meanwhile, and loads were divided by what is no longer so
         if works:
             known.model.replay(sorted(works.items()))
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """A service whose past is to be read: ``span`` seconds of it, for a forecaster in units of ``unit`` work."""
+
+    view: ServiceView
+    query: ServiceQuery
+    facts: Sequence[SignalFacts]
+    span: float
+    unit: float
 
 
 def slo_met(view: ServiceView, telling: Telling) -> bool | None:
@@ -178,6 +231,12 @@ def method_of(view: ServiceView) -> str:
     """The method of forecast that the user asks for."""
     scaling = view.spec.scaling if view.spec is not None else None
     return scaling.forecast.method if scaling is not None and scaling.forecast is not None else AUTO
+
+
+def _span(view: ServiceView) -> float:
+    scaling = view.spec.scaling if view.spec is not None else None
+    asked = scaling.forecast.history if scaling is not None and scaling.forecast is not None else None
+    return parse_duration(asked) if asked else HISTORY_SECONDS
 
 
 def signals_of(view: ServiceView, catalogue: Catalogue) -> tuple[Signal, ...]:

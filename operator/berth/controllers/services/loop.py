@@ -92,7 +92,8 @@ class ServiceLoop:
             gone=self._gone,
             wall=wall,
         )
-        market, demand = Market(fleet, rooms, facts), DemandBook(source, fleet, step_seconds=LOOKS_PER_STEP * period)
+        market = Market(fleet, rooms, facts)
+        demand = self._demand = DemandBook(source, fleet, step_seconds=LOOKS_PER_STEP * period)
         self._warmth = warmth = Warmth(pods, nodes)
         self.planner = ServicePlanner(
             self.observer, market, demand, Reservations(fleet, rooms), facts,
@@ -134,7 +135,7 @@ class ServiceLoop:
         """What the leader runs, from the moment it is called."""
         self.observer.resume(self._warmth.over)
         ahead = [self.prefetcher.run()] if self.prefetcher is not None else []
-        return [self._periods(), *ahead, *(self._work() for _ in range(WORKERS))]
+        return [self._rounds(), *ahead, *(self._work() for _ in range(WORKERS))]
 
     def _prefetched(self, view: ServiceView) -> Verdict | None:
         return self.prefetcher.verdict(view) if self.prefetcher is not None else None
@@ -147,6 +148,12 @@ class ServiceLoop:
 
     def _gone(self, view: ServiceView) -> None:
         self.services.forget(view)
+
+    async def _rounds(self) -> None:
+        try:
+            await self._periods()
+        finally:
+            self._demand.stop()
 
     async def _periods(self) -> None:
         """Ask for demand and decide about every service, once in a control period."""

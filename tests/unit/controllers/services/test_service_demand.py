@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from berth.controllers.services.demand import READING_SECONDS, DemandBook
+from berth.controllers.services.demand import AGAIN_SECONDS, DemandBook
 from berth.controllers.services.plans import pod_facts
 from berth.controllers.services.supply import Choice, Market
 from berth.controllers.services.view import ServiceView
@@ -16,24 +17,27 @@ from berth.inference.records import DemandState
 from berth.inference.room import Rooms
 from berth.telemetry.readings import Reading, ServiceQuery, Telling
 from tests.builders.fleet import make_fleet, make_node
+from tests.unit.cluster.fakes import eventually
 from tests.unit.controllers.services.views import make_view
 
 
 class Source:
-    """Tells 3 requests in flight of every service; a question about what was before takes ``seconds``."""
+    """Tells 3 requests in flight of every service, and of the past what ``past`` gives once ``may_read`` is set."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
-        self.seconds, self.now, self.histories = seconds, 0.0, list[str]()
+    def __init__(self) -> None:
+        self.histories, self.may_read = list[str](), asyncio.Event()
+        self.past: list[tuple[float, float | None]] | None = [(0.0, 2.0)]
+        self.may_read.set()
 
     async def poll(
         self, services: Sequence[ServiceQuery], percentile: Mapping[Any, int]
     ) -> Mapping[tuple[str, str], Telling]:
         return {service.key: Telling({"engine": Reading("Value", 3.0, 60.0)}) for service in services}
 
-    async def history(self, service: ServiceQuery, *_: object) -> list[tuple[float, float | None]]:
+    async def history(self, service: ServiceQuery, *_: object) -> list[tuple[float, float | None]] | None:
         self.histories.append(service.name)
-        self.now += self.seconds
-        return [(0.0, 2.0)]
+        await self.may_read.wait()
+        return self.past
 
 
 def services(count: int, **spec: Any) -> tuple[Fleet, list[tuple[ServiceView, Choice]]]:
@@ -55,6 +59,9 @@ class Odd(Source):
             raise KeyError("le")
         told = dict(await super().poll(services, percentile))
         return told | {key: Telling({"engine": Reading("Odd")}) for key in told if key[1] == self.odd}  # type: ignore[arg-type]
+
+    async def history(self, service: ServiceQuery, *_: object) -> list[tuple[float, float | None]] | None:
+        return [(0.0, "many")] if service.name == self.odd else await super().history(service)  # type: ignore[list-item]
 
 
 async def test_what_cannot_be_read_of_one_is_unknown_and_harms_no_other() -> None:
@@ -89,15 +96,50 @@ async def test_nothing_old_stands_after_a_round_that_failed() -> None:
         assert {str(book.of(view).seen.state) for view, _ in asked} == {state}
 
 
-async def test_a_round_waits_for_no_more_of_the_past_than_it_has_time_for() -> None:
+async def test_no_round_waits_for_the_past_which_is_read_of_one_service_after_the_other() -> None:
     fleet, asked = services(5)
-    source = Source(seconds=READING_SECONDS * 0.6)
-    book = DemandBook(source, fleet, clock=lambda: source.now)
-    pods = {view.key: ["p"] for view, _ in asked}
-    read = []
-    for _ in range(4):
-        await book.poll(asked, pods, 60.0)
-        read.append(len(source.histories))
+    source = Source()
+    source.may_read.clear()
+    book = DemandBook(source, fleet, patience=0.01)
+    for now in (60.0, 75.0):
+        await book.poll(asked, {view.key: ["p"] for view, _ in asked}, now)
         assert all(book.of(view).seen.state is DemandState.VALUE for view, _ in asked)
-    assert read == [2, 4, 5, 5]
+        assert source.histories == ["s0"]
+    source.may_read.set()
+    await eventually(lambda: all(book.of(view).read_history for view, _ in asked))
+    await book.poll(asked, {}, 90.0)
     assert source.histories == [view.key[1] for view, _ in asked]
+
+
+async def test_a_source_that_did_not_answer_is_asked_again_until_it_does() -> None:
+    fleet, asked = services(1)
+    source, read = Source(), []
+    source.past = None
+    book = DemandBook(source, fleet)
+    for now in (0.0, AGAIN_SECONDS - 1, AGAIN_SECONDS, 2 * AGAIN_SECONDS, 9 * AGAIN_SECONDS):
+        await book.poll(asked, {}, now)
+        read.append(len(source.histories))
+        source.past = None if now < AGAIN_SECONDS else []
+    assert read == [1, 1, 2, 3, 3]
+
+
+async def test_a_reading_that_fails_is_that_of_one_service() -> None:
+    fleet, asked = services(3)
+    source = Odd()
+    source.odd = "s1"
+    book = DemandBook(source, fleet)
+    await book.poll(asked, {}, 60.0)
+    assert [book.of(view).read_history for view, _ in asked] == [True, False, True]
+
+
+async def test_who_stops_reads_no_further() -> None:
+    fleet, asked = services(2)
+    source = Source()
+    source.may_read.clear()
+    book = DemandBook(source, fleet, patience=0.01)
+    await book.poll(asked, {}, 60.0)
+    book.stop()
+    source.may_read.set()
+    await asyncio.sleep(0)
+    assert source.histories == ["s0"]
+    assert not book.of(asked[0][0]).read_history
