@@ -31,6 +31,7 @@ class Forecaster:
     def __init__(self, step_seconds: float, record: str = "") -> None:
         self.unit, self.model = 0.0, DemandModel(step_seconds=step_seconds)
         self.last: float | None = None  # work as it was known last
+        self._packed: str | None = None  # the record, until something else is heard
         if record:
             self._restore(record, step_seconds)
 
@@ -43,8 +44,10 @@ class Forecaster:
         recent = self._recent() if begins else []
         if begins:
             self.unit, self.model = min(sizes), DemandModel(step_seconds=self.model.step_seconds)
-        self.model.lowest = float(rules.min_replicas)
-        self.model.highest = float(rules.max_replicas) * max(sizes) / self.unit
+        bounds = (float(rules.min_replicas), float(rules.max_replicas) * max(sizes) / self.unit)
+        if begins or bounds != (self.model.lowest, self.model.highest):
+            self.model.lowest, self.model.highest = bounds
+            self._packed = None
         if recent:
             self.replay(recent)
         return begins
@@ -53,17 +56,20 @@ class Forecaster:
         """``work`` at ``at``, None where it is not known; nothing is kept before the first :meth:`fit`."""
         self.last = self.last if work is None else work
         if self.unit:
+            self._packed = None
             self.model.observe(at, None if work is None else work / self.unit)
 
     def replay(self, works: Iterable[tuple[float, float | None]]) -> None:
         """What a source remembers, oldest first, in place of the history so far."""
         if self.unit:
+            self._packed = None
             self.model.replay((at, None if work is None else work / self.unit) for at, work in works)
 
     def target(self, now: float, horizon_seconds: float, promise: float, method: str = AUTO) -> Target:
         """What must be ready, in work. ``method`` Persistence: what was known last, and nothing is foreseen."""
         if method == PERSISTENCE:
             return Target(self.last, self.last or 0.0, method=PERSISTENCE)
+        self._packed = None  # a step that is over is closed by this too
         target = self.model.target(now, horizon_seconds, promise)
         if target.work is None:
             return target
@@ -83,7 +89,11 @@ class Forecaster:
 
     def record(self) -> str:
         """For status: the unit and the compact record."""
-        return f"{self.unit:.6g}:{base64.b64encode(self.model.pack()).decode()}" if self.unit else ""
+        if not self.unit:
+            return ""
+        if self._packed is None:
+            self._packed = f"{self.unit:.6g}:{base64.b64encode(self.model.pack()).decode()}"
+        return self._packed
 
     def _restore(self, record: str, step_seconds: float) -> None:
         unit, _, packed = record.partition(":")

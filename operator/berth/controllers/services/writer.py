@@ -42,10 +42,12 @@ class ServiceWriter:
         self._client, self._observer, self._budget = client, observer, budget
         self._again, self._wall = again, wall
         self._moved: dict[str, float] = {}
+        self._turns: dict[str, float] = {}  # uid -> when its share of the budget is there
 
     def forget(self, uid: str) -> None:
         """The service is gone."""
         self._moved.pop(uid, None)
+        self._turns.pop(uid, None)
 
     async def consider(self, view: ServiceView, status: Mapping[str, Any]) -> bool:
         """Write ``status`` if it is due; whether it was written. Raises: ClusterError."""
@@ -55,13 +57,24 @@ class ServiceWriter:
                 return False
             last = self._moved.setdefault(view.uid, self._wall() - (MOVING_SECONDS if not before else 0.0))
             gap = COUNT_SECONDS if counted(before, status) else MOVING_SECONDS
-            if self._wall() - last < gap or not self._budget.try_take():
-                self._again(view.key, max(gap - (self._wall() - last), 1.0))
+            wait = last + gap - self._wall()
+            if wait <= 0:
+                wait = self._turn(view.uid) - self._wall()
+            if wait > 0:
+                self._again(view.key, wait)
                 return False
         self._moved[view.uid] = self._wall()
+        self._turns.pop(view.uid, None)
         body = patch(view.key[1], view.uid, dict(status))
         answer = await self._client.apply(
             INFERENCE_SERVICES, view.key[1], body, view.key[0], manager=FIELD_MANAGER, subresource="status"
         )
         self._observer.absorb(answer)
         return True
+
+    def _turn(self, uid: str) -> float:
+        """When the service may write; kept until it does. Who only tried again would be looked at in vain till then."""
+        turn = self._turns.get(uid)
+        if turn is None:
+            turn = self._turns[uid] = self._wall() + self._budget.reserve()
+        return turn
