@@ -12,6 +12,7 @@ Exceptions
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -193,6 +194,11 @@ def pod_needs(
 def plural(number: int, noun: str) -> str:
     """``1 node``, ``2 nodes``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def percent(share: float) -> str:
+    """``99.5%`` of 0.995, to a thousandth of a percent and never rounded up: what falls short of all is not 100%."""
+    return f"{math.floor(1e5 * share + 1e-6) / 1e3:g}%"
 
 
 def pod_total(containers: Iterable[Resources], initial: Iterable[tuple[bool, Resources]]) -> dict[str, int]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.values import MOST_AMOUNT, ValueProblem, parse_quantity, parse_resource, pod_needs
+from berth.values import MOST_AMOUNT, ValueProblem, parse_quantity, parse_resource, percent, pod_needs
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,14 @@ def test_quantities_as_the_api_server_reads_them(text: str | int, value: int | D
 def test_other_texts_are_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueProblem, match="write for example"):
         parse_quantity(text)
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.9, "90%"), (0.995, "99.5%"), (0.99999, "99.999%"), (0.999999, "99.999%"), (1.0, "100%"), (0.29, "29%")],
+)
+def test_a_percentage_is_never_rounded_up(share: float, text: str) -> None:
+    assert percent(share) == text
 
 
 amounts = st.dictionaries(st.sampled_from(["cpu", "memory", "example.com/x"]), st.integers(0, 10**300))

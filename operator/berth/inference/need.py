@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from berth.inference.records import DemandState
 from berth.inference.service import Memory, Mode, Rules, Sight, Verdict
-from berth.values import format_duration
+from berth.values import format_duration, percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def _measured(rules: Rules, sight: Sight, total: int, refused: str) -> Need:
     if sight.foreseen.work is not None:
         text += (
             f" and {ahead:.3g} is to be ready in {format_duration(sight.foreseen.horizon_seconds)}"
-            f" (quantile {sight.foreseen.quantile:.0%})"
+            f" (quantile {percent(sight.foreseen.quantile)})"
         )
     if rules.warm_replicas:
         text += f", with {rules.warm_replicas} kept warm"

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+SLACK: Final = 1.2
+"""A promise counts as kept up to so much of it: what is left unserved comes in bursts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,7 +14,8 @@ class Target:
     """``work`` to be ready, None before anything was measured; ``point`` is what is expected there.
 
     ``quantile`` (0 to 1) of the forecast's distribution that ``work`` is. ``method`` and its error against
-    persistence's; ``coverage`` is the share of past steps that targets covered; None where too little is known.
+    persistence's, None where too little is known. ``coverage`` is the share of past steps that targets covered, and
+    ``served`` the share of past work; ``trusted``: there were enough of both.
     """
 
     work: float | None
@@ -21,3 +26,9 @@ class Target:
     persistence_wape: float | None = None
     coverage: float = 0.0
     trusted: bool = False
+    served: float = 1.0
+
+    @property
+    def keeps(self) -> bool:
+        """Whether targets left about as much of the work unserved as is promised, or less."""
+        return 1 - self.served <= SLACK * (1 - self.quantile)

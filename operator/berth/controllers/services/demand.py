@@ -22,7 +22,7 @@ from berth.inference.service import Seen, Verdict
 from berth.inference.target import Target
 from berth.telemetry.presets import counts_at_zero, counts_requests_in_flight, presets
 from berth.telemetry.readings import DemandSource, ServiceQuery, SignalQuery, Telling
-from berth.values import parse_duration
+from berth.values import parse_duration, percent
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -54,7 +54,11 @@ class Known:
         """The condition ForecastTrusted."""
         if self.target is None or not self.target.trusted:
             return Verdict(None, "TooLittleHistory", "the back-test has too little history; persistence is used")
-        return Verdict(True, "BackTested", f"{self.target.method} covers {self.target.coverage:.0%}")
+        covers = f"{self.target.method} covers {percent(self.target.coverage)} of the time"
+        if not self.target.keeps:
+            served = f"and served {percent(self.target.served)} of the work"
+            return Verdict(False, "PromiseMissed", f"{covers} {served}; {percent(self.target.quantile)} is promised")
+        return Verdict(True, "BackTested", covers)
 
 
 class DemandBook:

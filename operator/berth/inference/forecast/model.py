@@ -193,6 +193,7 @@ class DemandModel:
             persistence_wape=float(error[PERSISTENCE]) / mean if known else None,
             coverage=account.covered / account.steps if account.steps else 0.0,
             trusted=account.steps >= TRUSTED_STEPS,
+            served=1 - account.unserved / account.offered if account.offered > 0 else 1.0,
         )
 
     def pack(self) -> bytes:
