@@ -19,8 +19,8 @@ from berth.devcluster.cluster import DevCluster
 from berth.devcluster.problems import ToolMissing
 from berth.devcluster.process import wait_until
 
-settings.register_profile("steady", derandomize=True)
-settings.register_profile("fuzz", derandomize=False, print_blob=True)
+settings.register_profile("steady", derandomize=True, deadline=None)
+settings.register_profile("fuzz", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 Kubectl = Callable[..., str]
