@@ -20,7 +20,7 @@ FOLDER: Json = {"name": "berth-model-cache", "hostPath": {"path": "/nvme/models"
 
 @pytest.fixture
 def spot_zones(services: Services) -> Iterator[dict[str, list[Json]]]:
-    """The spot nodes by zone, before an operator that has seen none lost; no notice and no label of ours is left."""
+    """The spot nodes by zone. The operator has seen none lost, before and after; no notice and no label is left."""
     services.serving.restart()
     nodes = services.api.list("/api/v1/nodes", labelSelector="karpenter.sh/capacity-type=spot")
     yield {zone: [node for node in nodes if zone_of(node) == zone] for zone in sorted(map(zone_of, nodes))}
@@ -29,6 +29,7 @@ def spot_zones(services: Services) -> Iterator[dict[str, list[Json]]]:
         services.api.patch(f"/api/v1/nodes/{node['metadata']['name']}", taints, MERGE)
     for name in holders(services):
         services.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {LABEL: None}}}, MERGE)
+    services.serving.restart()
 
 
 def kept() -> Json:
