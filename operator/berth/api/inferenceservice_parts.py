@@ -186,7 +186,8 @@ class Forecast(Model):
     """How demand is foreseen."""
 
     method: Literal["Auto", "Persistence", "SeasonalNaive"] = "Auto"
-    """Auto: chosen by back-test for this service; persistence is always in the race."""
+    """Auto: chosen by back-test for this service; persistence is always in the race. Persistence: the demand of now.
+    SeasonalNaive: that of the same time yesterday, and no less than that of now."""
     history: Duration | None = None
     """How far back the back-test looks. Absent: as far as there is data."""
 

@@ -19,6 +19,7 @@ from berth.inference.target import Target
 
 AUTO: Final = "Auto"
 PERSISTENCE: Final = "Persistence"
+SEASONAL_NAIVE: Final = "SeasonalNaive"
 _LOG: Final = logging.getLogger(__name__)
 
 SAME_UNIT: Final = 1.5
@@ -66,9 +67,17 @@ class Forecaster:
             self.model.replay((at, None if work is None else work / self.unit) for at, work in works)
 
     def target(self, now: float, horizon_seconds: float, promise: float, method: str = AUTO) -> Target:
-        """What must be ready, in work. ``method`` Persistence: what was known last, and nothing is foreseen."""
-        if method == PERSISTENCE:
+        """What must be ready, in work.
+
+        ``method`` Persistence: what was known last, and nothing is foreseen. SeasonalNaive: what came until the
+        horizon at this time yesterday, and no less than what was known last.
+        """
+        if method == PERSISTENCE or (method == SEASONAL_NAIVE and self.last is None):
             return Target(self.last, self.last or 0.0, method=PERSISTENCE)
+        if method == SEASONAL_NAIVE and self.last is not None:
+            yesterday = self.model.yesterday(now, horizon_seconds)
+            work = self.last if yesterday is None else max(self.last, yesterday * self.unit)
+            return Target(work, work, method=PERSISTENCE if yesterday is None else SEASONAL_NAIVE)
         self._packed = None  # a step that is over is closed by this too
         target = self.model.target(now, horizon_seconds, promise)
         if target.work is None:

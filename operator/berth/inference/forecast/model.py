@@ -117,6 +117,13 @@ class DemandModel:
         yesterday = self.history.expect(self.history.last + 1 + np.arange(steps))[0]
         return max(float(foreseen), float(np.nan_to_num(yesterday).max()))
 
+    def yesterday(self, now: float, horizon_seconds: float) -> float | None:
+        """The peak of demand until ``horizon_seconds`` from ``now`` as it was a day ago; None where none is known."""
+        ahead = int(now // self.step_seconds) + np.arange(self._span(horizon_seconds))
+        seen = self.history.expect(ahead)[0]
+        known = seen[~np.isnan(seen)]
+        return float(known.max()) if known.size else None
+
     @property
     def span(self) -> int:
         """Steps from a decision to the end of the cold start that is planned with; 0 before anybody asked."""

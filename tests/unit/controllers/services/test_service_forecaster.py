@@ -58,6 +58,29 @@ def test_with_persistence_nothing_is_foreseen() -> None:
     assert forecaster.target(90 * 60.0, 60.0, 0.005, "Persistence").work == 0.3
 
 
+def test_seasonal_naive_has_what_came_at_this_time_yesterday_and_no_less_than_there_is_now() -> None:
+    forecaster = Forecaster(60.0)
+    forecaster.fit(SMALL, RULES)
+    for minute in range(24 * 60):
+        forecaster.observe(minute * 60.0, 8.0 if 540 <= minute < 600 else 1.0)
+    at = {"before": 86400 + 537 * 60.0, "after": 86400 + 601 * 60.0}
+    wanted = {}
+    for name, now in at.items():
+        forecaster.observe(now, 2.0)
+        wanted[name] = forecaster.target(now, 300.0, 0.005, "SeasonalNaive")
+    assert wanted["before"].work == pytest.approx(8.0)
+    assert wanted["after"].work == pytest.approx(2.0)
+    assert wanted["before"].method == "SeasonalNaive"
+
+
+def test_seasonal_naive_without_a_yesterday_is_persistence() -> None:
+    forecaster = heard(Forecaster(60.0), 9.0, 10)
+    forecaster.fit(SMALL, RULES)
+    forecaster.observe(700.0, 3.0)
+    target = forecaster.target(700.0, 60.0, 0.005, "SeasonalNaive")
+    assert (target.work, target.method) == (3.0, "Persistence")
+
+
 def test_a_replica_that_carries_another_amount_leaves_the_last_hour_known() -> None:
     forecaster = Forecaster(60.0)
     assert forecaster.fit({"only": make_variant(capacity=1.0)}, RULES)
