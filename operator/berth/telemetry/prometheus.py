@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import httpx
 
+from berth.telemetry.answers import PrometheusError, Series, no_cookies, series_of
 from berth.telemetry.presets import Preset, presets
 from berth.telemetry.promql import (
     buckets_query,
@@ -36,6 +37,11 @@ ROUND_SECONDS: Final = 10.0
 CUSTOM_PARALLEL: Final = 16
 """Custom queries under way at once, beside all others; how long they take is up to whoever wrote them."""
 CUSTOM_PER_NAMESPACE: Final = 2
+MOST_BYTES: Final = 64 << 20
+"""Of one answer; of a custom query's, which has to give one series, far less."""
+MOST_CUSTOM_BYTES: Final = 1 << 20
+BYTES_AT_ONCE: Final = 256 << 10
+"""A longer answer is read in a thread, beside the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +61,19 @@ class PrometheusSettings:
     parallel: int = 4
 
 
-class PrometheusError(Exception):
-    """The server did not answer a query; the message says how, in a few words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One series of an answer: labels, and (unix seconds, value) pairs, one for an instant query."""
-
-    labels: Mapping[str, str]
-    points: tuple[tuple[float, float], ...]
-
-
 class Prometheus:
     """The API of one server. Use as an async context manager, or call :meth:`close`."""
 
     def __init__(self, settings: PrometheusSettings, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self.settings = settings
         verify: Any = str(settings.ca_file) if settings.ca_file is not None else True
-        self._client = httpx.AsyncClient(timeout=settings.timeout_seconds, verify=verify, transport=transport)
+        self._client = httpx.AsyncClient(
+            timeout=settings.timeout_seconds,
+            verify=verify,
+            transport=transport,
+            follow_redirects=False,
+            cookies=no_cookies(),
+        )
         self._gate = asyncio.Semaphore(settings.parallel)
         self._custom_gate = asyncio.Semaphore(CUSTOM_PARALLEL)
 
@@ -101,30 +101,30 @@ class Prometheus:
         return [Series(dict(labels), tuple(points)) for labels, points in series.items()]
 
     async def _ask(self, path: str, form: Mapping[str, str], url: str) -> list[Series]:
-        base = (url or self.settings.url).rstrip("/")
+        place = httpx.URL(f"{(url or self.settings.url).rstrip('/')}/api/v1/{path}")
+        most = MOST_CUSTOM_BYTES if url else MOST_BYTES
         try:
-            async with self._custom_gate if url else self._gate:
-                answer = await self._client.post(f"{base}/api/v1/{path}", data=dict(form), headers=self._headers())
-            body = answer.json()
-        except (httpx.HTTPError, ValueError, OSError) as problem:
+            async with (
+                self._custom_gate if url else self._gate,
+                self._client.stream("POST", place, data=dict(form), headers=self._headers(place)) as answer,
+            ):
+                body = bytearray()
+                async for part in answer.aiter_bytes():
+                    body += part
+                    if len(body) > most:
+                        raise PrometheusError(f"Prometheus' answer is longer than {most >> 10} KiB")
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError) as problem:
             raise PrometheusError(f"Prometheus does not answer ({type(problem).__name__})") from problem
-        if not isinstance(body, dict) or body.get("status") != "success":
-            said = str(body.get("error", ""))[:200] if isinstance(body, dict) else ""
-            raise PrometheusError(f"Prometheus refuses the query ({answer.status_code}): {said}".rstrip(": "))
-        try:
-            found = body["data"]
-            return [] if found["resultType"] == "scalar" else [_series(entry) for entry in found["result"]]
-        except (KeyError, TypeError, ValueError, AttributeError) as problem:
-            raise PrometheusError("Prometheus' answer cannot be read") from problem
+        if len(body) > BYTES_AT_ONCE:
+            return await asyncio.to_thread(series_of, bytes(body), answer.status_code)
+        return series_of(bytes(body), answer.status_code)
 
-    def _headers(self) -> dict[str, str]:
-        file = self.settings.token_file
-        return {"Authorization": f"Bearer {file.read_text().strip()}"} if file is not None else {}
-
-
-def _series(entry: Mapping[str, Any]) -> Series:
-    points = entry["values"] if "values" in entry else [entry["value"]]
-    return Series(entry["metric"], tuple((float(at), float(value)) for at, value in points))
+    def _headers(self, place: httpx.URL) -> dict[str, str]:
+        """The token, for the server that it is meant for: another host never sees it, nor does a plainer scheme."""
+        file, server = self.settings.token_file, httpx.URL(self.settings.url)
+        if file is None or place.host != server.host or (server.scheme == "https" and place.scheme != "https"):
+            return {}
+        return {"Authorization": f"Bearer {file.read_text().strip()}"}
 
 
 class PrometheusSource:
@@ -272,18 +272,21 @@ class PrometheusSource:
     ) -> dict[ServiceName, float]:
         owners = owner_by_pod(services)
         rates: dict[ServiceName, float] = {}
+        lost: set[str] = set()
         for preset in asked:
             if not preset.tokens:
                 continue
             try:
                 found = await self._instant(load_query(preset.tokens, ("namespace", "pod"), counter=True), deadline)
             except PrometheusError:
+                lost.add(preset.name)
                 continue
             for series in found:
                 owner = owners.get((series.labels.get("namespace", ""), series.labels.get("pod", "")))
                 if owner is not None and math.isfinite(series.points[0][1]):
                     rates[owner] = rates.get(owner, 0.0) + series.points[0][1]
-        return rates
+        partly = {service.key for service in services if any(signal.preset in lost for signal in service.signals)}
+        return {key: rate for key, rate in rates.items() if key not in partly}
 
     async def _customs(
         self, services: Sequence[ServiceQuery], deadline: float

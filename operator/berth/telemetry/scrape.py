@@ -17,6 +17,7 @@ from typing import Final
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from berth.telemetry.answers import no_cookies
 from berth.telemetry.counters import Counter
 from berth.telemetry.presets import Preset, presets
 from berth.telemetry.prometheus import measured
@@ -94,7 +95,12 @@ class PodSource:
         self._resolve, self._bounds, self._wall = resolve, bounds, wall
         limits = httpx.Limits(max_connections=bounds.parallel, max_keepalive_connections=bounds.parallel)
         self._client = httpx.AsyncClient(
-            timeout=bounds.seconds, limits=limits, transport=transport, trust_env=False, follow_redirects=False
+            timeout=bounds.seconds,
+            limits=limits,
+            transport=transport,
+            trust_env=False,
+            follow_redirects=False,
+            cookies=no_cookies(),
         )
         self._gate = asyncio.Semaphore(bounds.parallel)
         self._counters: dict[tuple[PodName, str], Counter] = {}

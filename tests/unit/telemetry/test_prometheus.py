@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from berth.telemetry.prometheus import MOST_POINTS, TIMES_SECONDS, Prometheus, PrometheusSettings, PrometheusSource
+from berth.telemetry.prometheus import (
+    MOST_BYTES,
+    MOST_POINTS,
+    TIMES_SECONDS,
+    Prometheus,
+    PrometheusSettings,
+    PrometheusSource,
+)
 from berth.telemetry.readings import Reading, ServiceQuery, SignalQuery, Telling
 from tests.unit.telemetry.servers import Heard, Server, serving
 
@@ -131,12 +138,17 @@ ERROR = {"status": "error", "errorType": "bad_data", "error": "parse error"}
     [
         (refusing(400, ERROR), "Prometheus refuses the query (400): parse error"),
         (refusing(503, ERROR), "Prometheus refuses the query (503): parse error"),
-        (refusing(401, "who are you"), "Prometheus does not answer (JSONDecodeError)"),
-        (refusing(502, "<html>"), "Prometheus does not answer (JSONDecodeError)"),
-        (refusing(200, []), "Prometheus refuses the query (200)"),
-        (refusing(200, {"status": "success"}), "Prometheus' answer cannot be read"),
+        (refusing(401, "who are you"), "Prometheus' answer cannot be read (401)"),
+        (refusing(502, "<html>"), "Prometheus' answer cannot be read (502)"),
+        (refusing(200, []), "Prometheus' answer cannot be read (200)"),
+        (refusing(200, {"status": "success"}), "Prometheus' answer cannot be read (no data)"),
         (refusing(200, {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}}]}}),
-         "Prometheus' answer cannot be read"),
+         "Prometheus' answer cannot be read (200)"),
+        (refusing(200, success(series(3)) | {"warnings": ["store a: no such host"]}),
+         "Prometheus' answer is not whole: store a: no such host"),
+        (lambda _: "x" * (MOST_BYTES + 1), f"Prometheus' answer is longer than {MOST_BYTES >> 10} KiB"),
+        (lambda _: web.Response(status=307, headers={"Location": "http://127.0.0.1:1/"}),
+         "Prometheus' answer cannot be read (307)"),
     ],
 )  # fmt: skip
 async def test_a_server_that_refuses_is_unknown_and_says_how(answer: Callable[[Heard], Any], reason: str) -> None:
@@ -167,6 +179,31 @@ async def test_a_token_is_read_anew_for_each_request_and_is_never_in_a_reason(tm
         file.unlink()
         lost = (await source.poll([query()], {}))["serving", "chat"].readings["engine"]
         assert lost.reason == "Prometheus does not answer (FileNotFoundError)"
+
+
+@pytest.mark.parametrize(("host", "sees"), [("127.0.0.1", True), ("localhost", False)], ids=["same host", "another"])
+async def test_the_token_is_for_its_own_host_and_no_cookie_is_kept(tmp_path: Path, host: str, sees: bool) -> None:
+    file = tmp_path / "token"
+    file.write_text("secret")
+
+    def answer(_: Heard) -> web.Response:
+        return web.json_response(success(series(3)), headers={"Set-Cookie": "who=me"})
+
+    async with serving(answer) as enforcer, serving(answer) as server:
+        fields: dict[str, Any] = {"allow_custom": True, "enforcer_url": f"http://{host}:{enforcer.port}"}
+        client = Prometheus(PrometheusSettings(server.url, token_file=file, **fields))
+        for _ in range(2):
+            told = await PrometheusSource(client, wall=Wall()).poll([query(ENGINE, CUSTOM)], {})
+        await client.close()
+    assert told["serving", "chat"].readings["own"].load == 3.0
+    assert ["Authorization" in heard.headers for heard in enforcer.heard] == [sees, sees]
+    assert all(heard.headers["Authorization"] == "Bearer secret" for heard in server.heard)
+    assert not any("Cookie" in heard.headers for heard in (*enforcer.heard, *server.heard))
+
+
+async def test_a_note_about_a_query_leaves_its_answer_whole() -> None:
+    noted = success(series(3)) | {"warnings": ["PromQL info: metric might not be a counter"]}
+    assert (await poll(lambda _: noted)).readings["engine"].load == 6.0
 
 
 async def test_many_services_are_asked_about_in_one_query_per_figure() -> None:

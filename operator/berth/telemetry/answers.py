@@ -1,0 +1,84 @@
+"""A Prometheus server's answer becomes series, within bounds: only the fields that are needed are read.
+
+An answer with a warning is not whole: a store was not reached, or samples were left out. What is missing from it would
+look like a service without load, so that such an answer is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Final
+
+import msgspec
+
+MOST_SERIES: Final = 250_000
+"""Of one answer: buckets of 10,000 replicas."""
+REMARK: Final = "PromQL info"
+"""Begins notes about how a query is written, which older servers put among the warnings."""
+
+
+class PrometheusError(Exception):
+    """The server did not answer a query; the message says how, in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of an answer: labels, and (unix seconds, value) pairs, one for an instant query."""
+
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float], ...]
+
+
+class _Found(msgspec.Struct):
+    metric: dict[str, str]
+    value: tuple[float, str] | None = None
+    values: list[tuple[float, str]] | None = None
+
+
+class _Data(msgspec.Struct, rename="camel"):
+    result_type: str
+    result: msgspec.Raw
+
+
+class _Answer(msgspec.Struct):
+    status: str
+    data: _Data | None = None
+    error: str = ""
+    warnings: list[str] | None = None
+
+
+_ANSWER: Final = msgspec.json.Decoder(_Answer)
+_RESULT: Final = msgspec.json.Decoder(list[_Found])
+
+
+def series_of(body: bytes, status: int) -> list[Series]:
+    """The series in an answer of HTTP ``status``; none for a scalar. Raises: PrometheusError."""
+    try:
+        answer = _ANSWER.decode(body)
+        if answer.status != "success":
+            raise PrometheusError(f"Prometheus refuses the query ({status}): {answer.error[:200]}".rstrip(": "))
+        partial = next((text for text in answer.warnings or () if not text.startswith(REMARK)), None)
+        if partial is not None:
+            raise PrometheusError(f"Prometheus' answer is not whole: {partial[:200]}")
+        if answer.data is None:
+            raise PrometheusError("Prometheus' answer cannot be read (no data)")
+        found = [] if answer.data.result_type == "scalar" else _RESULT.decode(answer.data.result)
+        if len(found) > MOST_SERIES:
+            raise PrometheusError(f"Prometheus' answer has {len(found)} series, more than {MOST_SERIES}")
+        return [_series(entry) for entry in found]
+    except ValueError as problem:  # also what msgspec raises
+        raise PrometheusError(f"Prometheus' answer cannot be read ({status})") from problem
+
+
+def _series(entry: _Found) -> Series:
+    points = entry.values if entry.values is not None else [entry.value] if entry.value is not None else None
+    if points is None:
+        raise ValueError("a series without a number")
+    return Series(entry.metric, tuple((at, float(value)) for at, value in points))
+
+
+def no_cookies() -> CookieJar:
+    """A jar that keeps nothing: what one server sets is never sent to another, nor back."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
