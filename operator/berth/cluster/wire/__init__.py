@@ -1,0 +1,123 @@
+"""Kubernetes objects as they travel, cut down to the fields that Berth uses.
+
+Decoding is the only cost that grows with the cluster, so it is typed: msgspec skips what no struct names
+(managed fields, annotations, volumes, images of a node) without ever making Python objects of it. Values are
+frozen and nobody copies them; what repeats from pod to pod exists once (:mod:`berth.cluster.sharing`). Structs stay
+out of the garbage collector's reach (``gc=False``): they are trees made by a decoder, which cannot contain a cycle.
+
+Every field has a default, because a bookmark is an object with nothing but a resourceVersion. Annotations are
+left out but for InferenceServices': elsewhere they are never input.
+"""
+
+from __future__ import annotations
+
+from berth.cluster.wire.meta import (
+    NO_BYTES,
+    NO_META,
+    Condition,
+    Meta,
+    Object,
+    OwnerReference,
+    Wire,
+    condition,
+    encode,
+    holds,
+)
+from berth.cluster.wire.nodes import Node, NodeSpec, NodeStatus, NodeTaint
+from berth.cluster.wire.objects import (
+    AcceleratorPool,
+    AnnotatedMeta,
+    Custom,
+    Deployment,
+    DeploymentSpec,
+    DeploymentStatus,
+    Document,
+    Gateway,
+    GatewaySpec,
+    HttpRoute,
+    InferenceService,
+    Listener,
+    ListenerTls,
+    ManagedFields,
+    Namespace,
+    NamespaceStatus,
+    PodDisruptionBudget,
+    PodGroup,
+    PriorityClass,
+    Service,
+    Targeting,
+    TrainingJob,
+    Written,
+    WrittenMeta,
+)
+from berth.cluster.wire.pods import (
+    NO_NEEDS,
+    NO_STATE,
+    Container,
+    ContainerState,
+    ContainerStatus,
+    Patience,
+    Pod,
+    PodSpec,
+    PodStatus,
+    PodToleration,
+    ResourceNeeds,
+    StateRunning,
+    StateTerminated,
+    StateWaiting,
+)
+
+__all__ = [
+    "NO_BYTES",
+    "NO_META",
+    "NO_NEEDS",
+    "NO_STATE",
+    "AcceleratorPool",
+    "AnnotatedMeta",
+    "Condition",
+    "Container",
+    "ContainerState",
+    "ContainerStatus",
+    "Custom",
+    "Deployment",
+    "DeploymentSpec",
+    "DeploymentStatus",
+    "Document",
+    "Gateway",
+    "GatewaySpec",
+    "HttpRoute",
+    "InferenceService",
+    "Listener",
+    "ListenerTls",
+    "ManagedFields",
+    "Meta",
+    "Namespace",
+    "NamespaceStatus",
+    "Node",
+    "NodeSpec",
+    "NodeStatus",
+    "NodeTaint",
+    "Object",
+    "OwnerReference",
+    "Patience",
+    "Pod",
+    "PodDisruptionBudget",
+    "PodGroup",
+    "PodSpec",
+    "PodStatus",
+    "PodToleration",
+    "PriorityClass",
+    "ResourceNeeds",
+    "Service",
+    "StateRunning",
+    "StateTerminated",
+    "StateWaiting",
+    "Targeting",
+    "TrainingJob",
+    "Wire",
+    "Written",
+    "WrittenMeta",
+    "condition",
+    "encode",
+    "holds",
+]
