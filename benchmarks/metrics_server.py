@@ -8,10 +8,12 @@ Prometheus is in the end-to-end tests.
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs
 
 Values = Callable[[str], Mapping[tuple[str, str], float]]
@@ -28,11 +30,14 @@ def nothing(metric: str, service: str) -> float | None:
 
 
 class MetricsServer:
-    """A context manager; ``url`` is what the operator is given."""
+    """A context manager; ``url`` is what the operator is given.
+
+    Raises, on leaving: RuntimeError, a query was not answered, so that what was measured is something else.
+    """
 
     def __init__(self, values: Values, past: Past = nothing) -> None:
         handler = type("Handler", (_Handler,), {"values": staticmethod(values), "past": staticmethod(past)})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server = _Server(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
 
@@ -40,9 +45,22 @@ class MetricsServer:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+        if kind is None and self._server.failures:
+            raise RuntimeError(f"{len(self._server.failures)} queries failed: {self._server.failures[0]!r}")
+
+
+class _Server(ThreadingHTTPServer):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.failures: list[BaseException | None] = []
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        problem = sys.exc_info()[1]
+        if not isinstance(problem, ConnectionError):
+            self.failures.append(problem)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -57,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
         query, kind, result = form.get("query", ""), "vector", list[dict[str, object]]()
         name = query.partition('__name__="')[2].partition('"')[0]
         if self.path.endswith("/query_range"):
-            kind, service = "matrix", query.partition('pod=~"')[2].partition("-")[0]
+            kind, service = "matrix", query.partition('pod=~"')[2].lstrip("(").partition("-")[0]
             value = self.past(name, service)
             if value is not None:
                 result.append({"metric": {}, "values": [[at, str(value)] for at in _grid(form)]})
