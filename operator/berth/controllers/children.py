@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from berth.api.names import API_VERSION, TRAINING_JOB, pod_group_name, pod_name
+from berth.api.names import pod_group_name, pod_name
 from berth.cluster import wire
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid
 from berth.cluster.kinds import POD_GROUPS, PODS, SERVICES, Kind
 from berth.cluster.wire import Meta
-from berth.controllers.facts import job_uid, shorten
+from berth.controllers.facts import job_of, job_uid, shorten
 from berth.controllers.observe import JobView, Observer
 from berth.render import gang
 from berth.training.state import Reason, Refused
@@ -116,10 +116,8 @@ class Children:
 
     def _goes(self, meta: Meta) -> bool:
         """Whether an object is a job's child and is being deleted, or its job is gone so that it will be."""
-        owner = meta.controller()
-        if owner is None or (owner.api_version, owner.kind) != (API_VERSION, TRAINING_JOB.kind):
-            return False
-        return meta.deleting or owner.uid not in self._observer.views
+        job = job_of(meta)
+        return job is not None and (meta.deleting or job.uid not in self._observer.views)
 
     def _taken(self, kind: Kind[Any], meta: Meta) -> Exception:
         what = f"{kind.kind} {meta.name}"

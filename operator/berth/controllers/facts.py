@@ -79,11 +79,17 @@ def node_state(node: wire.Node | None, tolerations: Iterable[Toleration] = ()) -
     return NodeState.OK
 
 
+def job_of(meta: wire.Meta) -> wire.OwnerReference | None:
+    """The training job that controls an object, whether it is still there or not."""
+    owner = meta.controller()
+    ours = owner is not None and (owner.api_version, owner.kind) == (API_VERSION, TRAINING_JOB.kind)
+    return owner if ours else None
+
+
 def job_uid(pod: wire.Pod) -> str:
     """The uid of the training job that controls ``pod``, or nothing."""
-    owner = pod.metadata.controller()
-    ours = owner is not None and (owner.api_version, owner.kind) == (API_VERSION, TRAINING_JOB.kind)
-    return owner.uid if owner is not None and ours else ""
+    job = job_of(pod.metadata)
+    return job.uid if job is not None else ""
 
 
 def gang_rank(pod: wire.Pod) -> tuple[str, int, int] | None:
@@ -91,11 +97,9 @@ def gang_rank(pod: wire.Pod) -> tuple[str, int, int] | None:
 
     Its controller and its name say so, which are one pod's alone and stay as they are; labels are anybody's to write.
     """
-    uid, owner = job_uid(pod), pod.metadata.controller()
-    if not uid or owner is None:
-        return None
-    found = RANKED.fullmatch(pod.metadata.name.removeprefix(f"{owner.name}-"))
-    return (uid, int(found[1]), int(found[2])) if found else None
+    job = job_of(pod.metadata)
+    found = RANKED.fullmatch(pod.metadata.name.removeprefix(f"{job.name}-")) if job is not None else None
+    return (job.uid, int(found[1]), int(found[2])) if job is not None and found is not None else None
 
 
 def worker(pod: wire.Pod) -> Worker | None:
