@@ -15,13 +15,12 @@ from berth.cluster.errors import NotFound
 from berth.cluster.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, HTTP_ROUTES, PODS, SERVICES, Kind
 from berth.controllers.services.deployments import ServiceDeployments
 from berth.controllers.services.observe import ServiceObserver
-from berth.controllers.services.plans import deployment_plan, service_plan
+from berth.controllers.services.plans import service_plan
 from berth.controllers.services.rollout import NO_SPACE, Space, Turn, turns
 from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
 from berth.inference.records import Variant
 from berth.inference.service import Plan
-from berth.render.service.deployment import template_hash
 from berth.render.service.exposure import disruption_budget, http_route, service
 from berth.render.service.plan import Json
 
@@ -58,13 +57,15 @@ class ServiceChildren:
         view: ServiceView,
         plan: Plan,
         variants: Mapping[str, Variant],
+        templates: Mapping[str, str],
         spaces: Mapping[str, Space],
         *,
         listeners: Sequence[str],
     ) -> Turn | None:
         """Make every child what it should be; whose turn it is where a rollout is under way.
 
-        ``spaces``: by variant. ``listeners``: what the route joins, none: there is no route.
+        ``templates``: the digest of what each variant is to run. ``spaces``: by variant. ``listeners``: what the route
+        joins, none: there is no route.
         Raises: NameTaken, ClusterError.
         """
         await self._give_up_lost(view)
@@ -75,17 +76,18 @@ class ServiceChildren:
             await self._ensure(view, HTTP_ROUTES, http_route(shared, listeners))
         elif "HTTPRoute" in view.applied or view.spec_exposed:
             await self._withdraw(view)
-        return await self._roll(view, plan, variants, spaces)
+        return await self._roll(view, plan, variants, templates, spaces)
 
     async def _roll(
-        self, view: ServiceView, plan: Plan, variants: Mapping[str, Variant], spaces: Mapping[str, Space]
+        self,
+        view: ServiceView,
+        plan: Plan,
+        variants: Mapping[str, Variant],
+        templates: Mapping[str, str],
+        spaces: Mapping[str, Space],
     ) -> Turn | None:
         live = self._observer.deployments(view)
-        goals = {
-            name: template_hash(deployment_plan(view, variants[name], self._fleet))
-            for name in live
-            if name in variants and name not in view.refused
-        }
+        goals = {name: template for name, template in templates.items() if name in live and name not in view.refused}
         turn = turns(live, goals)
         for name, count in plan.counts.items():
             space = spaces.get(name, NO_SPACE)

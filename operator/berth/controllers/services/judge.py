@@ -23,7 +23,6 @@ from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.fleet.fleet import Fleet
 from berth.inference.records import Variant
 from berth.inference.service import Plan
-from berth.render.service.deployment import template_hash
 from berth.render.service.plan import Json
 from berth.render.service.pod import probe_pod
 
@@ -58,26 +57,29 @@ class TemplateJudge:
         self._opinions.pop(uid, None)
 
     async def refusals(
-        self, view: ServiceView, plan: Plan, variants: Mapping[str, Variant], live: Mapping[str, str]
+        self,
+        view: ServiceView,
+        plan: Plan,
+        variants: Mapping[str, Variant],
+        templates: Mapping[str, str],
+        live: Mapping[str, str],
     ) -> dict[str, str]:
         """Variants of ``plan`` whose pods would be refused, with the server's words.
 
-        ``live``: the digest of the template that a variant runs already, which was taken once. Raises: ClusterError,
-        when the API server cannot be asked.
+        ``templates``: the digest of what each variant in use is to run; ``live``: of what it runs already, which was
+        taken once. Raises: ClusterError, when the API server cannot be asked.
         """
         opinions, asked = self._opinions.setdefault(view.uid, {}), set()
         refused: dict[str, str] = {}
-        for name, count in plan.counts.items():
-            if name not in variants or not (count or name in live):
-                continue
-            made = deployment_plan(view, variants[name], self._fleet)
-            template = template_hash(made)
-            if live.get(name) == template:
+        for name in plan.counts:
+            template = templates.get(name)
+            if template is None or live.get(name) == template:
                 continue
             asked.add(template)
             known = opinions.get(template)
             if known is None or known.until <= self._clock():
-                known = opinions[template] = await self._ask(view.key[0], probe_pod(made))
+                probe = probe_pod(deployment_plan(view, variants[name], self._fleet))
+                known = opinions[template] = await self._ask(view.key[0], probe)
             if known.words:
                 refused[name] = known.words
         for template in opinions.keys() - asked:

@@ -68,25 +68,29 @@ def freeze(
     variants: Mapping[str, Variant],
     live: Mapping[str, str],
     fleet: Fleet,
-) -> None:
+) -> dict[str, str]:
     """Choose what of the world the template of each variant in use follows from, before any is rendered to be applied.
 
     What a Deployment runs with stays, though nodes of other labels come, until its template changes anyway: then all
     is chosen anew. Also where no node meets it any more: no replica could start. ``live``: the digest of the template
-    that each Deployment has; ``counts``: replicas that shall be.
+    that each Deployment has; ``counts``: replicas that shall be. Returns the digest of the template that each variant
+    in use is to run.
     """
     used = live.keys() | {name for name, count in counts.items() if count}
     view.places = {name: place for name, place in view.places.items() if name in used}
+    digests = {}
     for name in used & variants.keys():
         variant, frozen = variants[name], view.places.get(name)
         pool = fleet.pools.get(variant.pool)
-        if pool is None:
-            continue
-        if frozen is not None and name in live and (occurs(frozen, pool) or not any(pool.labels)):
-            if template_hash(deployment_plan(view, variant, fleet)) == live[name]:
-                continue
-            view.cpu.pop(name, None)
-        view.places[name] = seen_requirements(pool, variant, fleet)
+        if pool is not None:
+            if frozen is not None and name in live and (occurs(frozen, pool) or not any(pool.labels)):
+                digests[name] = template_hash(deployment_plan(view, variant, fleet))
+                if digests[name] == live[name]:
+                    continue
+                view.cpu.pop(name, None)
+            view.places[name] = seen_requirements(pool, variant, fleet)
+        digests[name] = template_hash(deployment_plan(view, variant, fleet))
+    return digests
 
 
 def spot_tolerations(variant: Variant, catalogue: Catalogue) -> Tolerations:

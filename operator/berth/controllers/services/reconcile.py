@@ -22,7 +22,7 @@ from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.planner import LOOK_PERIODS, ServicePlanner
 from berth.controllers.services.plans import freeze, service_plan
 from berth.controllers.services.rollout import Turn
-from berth.controllers.services.status import Figures, Json, Learned, body, rejected, unsaved
+from berth.controllers.services.status import Figures, Json, Learned, body, learned_body, rejected, unsaved
 from berth.controllers.services.supply import COLD_QUANTILE, Choice, Market
 from berth.controllers.services.troubles import refusal, told, trouble
 from berth.controllers.services.view import ServiceKey, ServiceView
@@ -89,18 +89,18 @@ class Services:
             name: known.metadata.labels.get(LABEL_TEMPLATE_HASH, "")
             for name, known in self._observer.deployments(view).items()
         }
-        freeze(view, plan.counts, choice.variants, live, self._fleet)
-        view.refused = await self._judge.refusals(view, plan, choice.variants, live)
+        templates = freeze(view, plan.counts, choice.variants, live, self._fleet)
+        view.refused = await self._judge.refusals(view, plan, choice.variants, templates, live)
         opening = await self._exposure.opening(view)
         exposed, first = opening.verdict if opening is not None else None, not view.persisted
-        status = self._status(view, plan, choice, exposed)
-        if unsaved(view.persisted, status):
-            await self._writer.consider(view, status)
+        if unsaved(view.persisted, {"learned": learned_body(self._learned(view))}):
+            await self._writer.consider(view, self._status(view, plan, choice, exposed))
         try:
             turn = await self._children.carry_out(
                 view,
                 plan,
                 choice.variants,
+                templates,
                 {name: self._market.space(view, variant) for name, variant in choice.variants.items()},
                 listeners=opening.listeners if opening is not None else (),
             )
@@ -153,18 +153,21 @@ class Services:
             choice.variants,
             self._observer.replicas(view, {}),
             self._figures(view, plan, choice, known),
-            Learned(
-                view.startup_seconds,
-                view.starts.record(),
-                known.model.record(),
-                view.cpu,
-                view.reference,
-                view.capacities.record(),
-                view.places,
-            ),
+            self._learned(view),
             view.persisted,
             extra,
             self._wall(),
+        )
+
+    def _learned(self, view: ServiceView) -> Learned:
+        return Learned(
+            view.startup_seconds,
+            view.starts.record(),
+            self._demand.of(view).model.record(),
+            view.cpu,
+            view.reference,
+            view.capacities.record(),
+            view.places,
         )
 
     def _extra(

@@ -130,7 +130,7 @@ def body(
             "usdPerHour": f"{plan.usd_per_hour:.2f}",
             **_on_demand_only(plan.on_demand_only_usd_per_hour),
         },
-        "learned": _learned(learned),
+        "learned": learned_body(learned),
     }
     if figures is not None:
         status |= _figures(figures)
@@ -239,7 +239,8 @@ def _figures(figures: Figures) -> Json:
     return {name: {key: value for key, value in part.items() if value is not None} for name, part in parts.items()}
 
 
-def _learned(learned: Learned) -> Json:
+def learned_body(learned: Learned) -> Json:
+    """``status.learned``."""
     entry: Json = {
         "startupSeconds": learned.startup_seconds or None,
         "coldStarts": [dict(start) for start in learned.cold_starts],
