@@ -41,11 +41,11 @@ class Exposure:
         self, client: ApiClient, *, again: float = AGAIN_SECONDS, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._client, self._again, self._clock = client, again, clock
-        self._known: dict[tuple[str, int], tuple[float, Opening]] = {}
+        self._known: dict[str, tuple[int, float, Opening]] = {}  # uid -> generation, when, answer
 
     def forget(self, uid: str) -> None:
         """The service is gone."""
-        self._known = {key: known for key, known in self._known.items() if key[0] != uid}
+        self._known.pop(uid, None)
 
     async def opening(self, view: ServiceView) -> Opening | None:
         """Whether and at which listeners the route may be there.
@@ -55,12 +55,11 @@ class Exposure:
         expose = view.spec.expose if view.spec is not None else None
         if expose is None or expose.scope != "Public":
             return None
-        key = (view.uid, view.object.metadata.generation)
-        known = self._known.get(key)
-        if known is not None and self._clock() - known[0] < self._again:
-            return known[1]
+        generation, known = view.object.metadata.generation, self._known.get(view.uid)
+        if known is not None and known[0] == generation and self._clock() - known[1] < self._again:
+            return known[2]
         opening = await self._judge(view, expose)
-        self._known = {k: v for k, v in self._known.items() if k[0] != view.uid} | {key: (self._clock(), opening)}
+        self._known[view.uid] = (generation, self._clock(), opening)
         return opening
 
     async def _judge(self, view: ServiceView, expose: Expose) -> Opening:
