@@ -72,12 +72,12 @@ class Forecaster:
         ``method`` Persistence: what was known last, and nothing is foreseen. SeasonalNaive: what came until the
         horizon at this time yesterday, and no less than what was known last.
         """
-        if method == PERSISTENCE or (method == SEASONAL_NAIVE and self.last is None):
-            return Target(self.last, self.last or 0.0, method=PERSISTENCE)
-        if method == SEASONAL_NAIVE and self.last is not None:
-            yesterday = self.model.yesterday(now, horizon_seconds)
-            work = self.last if yesterday is None else max(self.last, yesterday * self.unit)
-            return Target(work, work, method=PERSISTENCE if yesterday is None else SEASONAL_NAIVE)
+        if method != AUTO:
+            yesterday = self.model.yesterday(now, horizon_seconds) if method == SEASONAL_NAIVE else None
+            if self.last is None or yesterday is None:
+                return Target(self.last, self.last or 0.0, method=PERSISTENCE)
+            work = max(self.last, yesterday * self.unit)
+            return Target(work, work, method=SEASONAL_NAIVE)
         self._packed = None  # a step that is over is closed by this too
         target = self.model.target(now, horizon_seconds, promise)
         if target.work is None:
