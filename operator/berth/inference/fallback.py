@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from berth.api.names import ServiceEvent
+
 TOLD_SECONDS: Final = 600.0
 """A service tells of one fall, and of one return, in so long."""
 _SMALL: Final = 1e-6
@@ -43,13 +45,13 @@ def step(before: Footing | None, on_demand: float, spot: float, now: float) -> t
         footing = replace(footing, usual=before.on_demand)
         if _lately(before.fell, now):
             return footing, None
-        return replace(footing, fell=now), "FellBackToOnDemand"
+        return replace(footing, fell=now), ServiceEvent.FELL_BACK_TO_ON_DEMAND
     if on_demand > before.usual + _SMALL or spot <= _SMALL:
         return footing, None
     footing = replace(footing, usual=None)
     if _lately(before.returned, now):
         return footing, None
-    return replace(footing, returned=now), "ReturnedToSpot"
+    return replace(footing, returned=now), ServiceEvent.RETURNED_TO_SPOT
 
 
 def _lately(told: float | None, now: float) -> bool:

@@ -8,24 +8,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from berth.api.names import ServiceEvent
 from berth.inference.service import Event, Replica
 from berth.values import format_duration, plural
-
-RECLAIMED = "SpotReclaimed"
-LEAVING = "NodeLeaving"
 
 
 def leaving_reason(replicas: Iterable[Replica]) -> str:
     """Why replacements are made, in one word; empty where no replica is about to be taken."""
     spot = {replica.spot for replica in replicas if replica.leaving_at is not None}
-    return "" if not spot else RECLAIMED if True in spot else LEAVING
+    return "" if not spot else ServiceEvent.SPOT_RECLAIMED if True in spot else ServiceEvent.NODE_LEAVING
 
 
 def leaving_events(replicas: Iterable[Replica], now: float) -> tuple[Event, ...]:
     """An event for those on spot and one for the others, as far as there are any; ``now`` in unix seconds."""
     gone = [replica for replica in replicas if replica.leaving_at is not None]
     told = []
-    for reason, kind, spot in ((RECLAIMED, "spot replica", True), (LEAVING, "replica", False)):
+    for reason, kind, spot in (
+        (ServiceEvent.SPOT_RECLAIMED, "spot replica", True),
+        (ServiceEvent.NODE_LEAVING, "replica", False),
+    ):
         ends = [replica.leaving_at for replica in gone if replica.spot is spot and replica.leaving_at is not None]
         if ends:
             told.append(Event(reason, f"{_end(len(ends), kind, min(ends) - now)}; replacements start first", True))

@@ -27,7 +27,7 @@ from berth.inference.service import (
     Rules,
     Sight,
 )
-from berth.inference.words import conditions, events, phase, shortage, turned
+from berth.inference.words import capitalised, conditions, events, phase, shortage, turned
 from berth.values import plural
 
 Cheapest = Callable[[Sequence[Offer], MixBounds, Mapping[str, int]], Mix]
@@ -251,7 +251,7 @@ def _decision(
     possible = sight.now + rules.down_after if after < before else sight.now
     if way.hold is not None and way.hold.until is not None:
         possible = max(possible, way.hold.until)
-    return Decision(sight.now, before, after, reason, text[:1].upper() + text[1:], way.bound_by, possible)
+    return Decision(sight.now, before, after, reason, capitalised(text), way.bound_by, possible)
 
 
 def _repeats(memory: Memory, decision: Decision) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from berth.api.names import ServiceEvent
 from berth.inference.fallback import Footing, Turn
 from berth.inference.holds import MISS_HOLDS_SECONDS, miss_ends
-from berth.inference.leaving import LEAVING, RECLAIMED, leaving_events
+from berth.inference.leaving import leaving_events
 from berth.inference.need import Need, metrics_verdict
 from berth.inference.records import DemandState, Mix
 from berth.inference.service import Decision, Event, Memory, Mode, Phase, Rules, Sight, Verdict
@@ -31,8 +32,13 @@ def phase(rules: Rules, sight: Sight, need: Need, mix: Mix, counts: Mapping[str,
         return Phase.DEGRADED, lacks
     if ready < min(rules.min_replicas, total) or sight.slo_met is False:
         why = "the SLO is missed" if sight.slo_met is False else f"{ready} of {total} replicas are ready"
-        return Phase.DEGRADED, f"{why[:1].upper()}{why[1:]}; {need.text}"
+        return Phase.DEGRADED, f"{capitalised(why)}; {need.text}"
     return Phase.READY, f"{ready} of {total} replicas are ready; {need.text}"
+
+
+def capitalised(text: str) -> str:
+    """``text`` as the beginning of a sentence."""
+    return text[:1].upper() + text[1:]
 
 
 def shortage(mix: Mix, need: Need) -> str:
@@ -78,24 +84,28 @@ def events(sight: Sight, need: Need, mix: Mix, decision: Decision | None, before
     """What is to be told of the plan; ``before`` and ``after`` are numbers of replicas."""
     events: list[Event] = []
     if decision is not None and after != before:
-        name = "ScaledUp" if after > before else "ScaledDown"
+        name = ServiceEvent.SCALED_UP if after > before else ServiceEvent.SCALED_DOWN
         if before == 0:
-            name = "Woken" if need.waking else name
+            name = ServiceEvent.WOKEN if need.waking else name
         if after == 0 and need.reason == "Idle":
-            name = "Idled"
+            name = ServiceEvent.IDLED
         events.append(Event(name, f"From {before} to {after}: {decision.message}"))
-    if decision is not None and decision.reason in (RECLAIMED, LEAVING) and after >= before:
+    if (
+        decision is not None
+        and decision.reason in (ServiceEvent.SPOT_RECLAIMED, ServiceEvent.NODE_LEAVING)
+        and after >= before
+    ):
         events += leaving_events(sight.replicas, sight.now)
     if lacks := shortage(mix, need):
-        events.append(Event("CapacityLimited", lacks, True))
+        events.append(Event(ServiceEvent.CAPACITY_LIMITED, lacks, True))
     if sight.seen.state is DemandState.UNKNOWN:
-        events.append(Event("MetricsLost", need.text[:1].upper() + need.text[1:], True))
+        events.append(Event(ServiceEvent.METRICS_LOST, capitalised(need.text), True))
     return tuple(events)
 
 
 def turned(turn: Turn, footing: Footing) -> tuple[Event, ...]:
     """The event of a step between spot and on demand."""
-    fell = turn == "FellBackToOnDemand"
+    fell = turn == ServiceEvent.FELL_BACK_TO_ON_DEMAND
     says = "Spot is taken back or gone" if fell else "Spot has been stable"
     text = f"{says}: {footing.on_demand:.3g} of work is to be on demand and {footing.spot:.3g} on spot"
     return (Event(turn, text, warning=fell),)

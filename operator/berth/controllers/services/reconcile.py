@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from berth.api.conditions import INTERNAL_ERROR
-from berth.api.names import LABEL_TEMPLATE_HASH
+from berth.api.names import LABEL_TEMPLATE_HASH, ServiceEvent
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import BadRequest, Forbidden, Invalid
 from berth.cluster.events import EventRecorder, about
@@ -114,7 +114,9 @@ class Services:
             return
         await self._writer.consider(view, self._status(view, plan, choice, exposed))
         if first and not view.refused:
-            self._tell(view, Event("Accepted", f"Serves {view.spec.model.name or view.key[1]}: {plan.message}"))
+            self._tell(
+                view, Event(ServiceEvent.ACCEPTED, f"Serves {view.spec.model.name or view.key[1]}: {plan.message}")
+            )
         self._tell_all(view, plan, self._demand.of(view), turn)
 
     async def tell_defect(self, key: ServiceKey, problem: Exception) -> None:
@@ -141,7 +143,7 @@ class Services:
         generation = view.object.metadata.generation
         status = rejected(reason, message, generation, view.persisted, self._wall())
         if await self._writer.consider(view, status):
-            self._recorder.warning(about(INFERENCE_SERVICES, view.object.metadata), "Rejected", message)
+            self._recorder.warning(about(INFERENCE_SERVICES, view.object.metadata), ServiceEvent.REJECTED, message)
 
     def _status(self, view: ServiceView, plan: Plan, choice: Choice, exposed: Verdict | None) -> Json:
         known = self._demand.of(view)
@@ -228,7 +230,7 @@ class Services:
             self._tell(
                 view,
                 Event(
-                    "ScaleIgnored",
+                    ServiceEvent.SCALE_IGNORED,
                     f"spec.replicas {view.spec.replicas} is read with scaling.mode Manual only, and it is"
                     f" {view.rules.mode}",
                     warning=True,
@@ -237,24 +239,34 @@ class Services:
 
     def _tell_all(self, view: ServiceView, plan: Plan, known: Known, turn: Turn | None) -> None:
         """Events of the plan, each state once as long as it lasts."""
-        lasting = {"CapacityLimited", "MetricsLost", "Rejected", "RolloutPaused", "ScaleContested"}
+        lasting = {
+            ServiceEvent.CAPACITY_LIMITED,
+            ServiceEvent.METRICS_LOST,
+            ServiceEvent.REJECTED,
+            ServiceEvent.ROLLOUT_PAUSED,
+            ServiceEvent.SCALE_CONTESTED,
+        }
         events = list(plan.events)
         refused = refusal(view.refused)
         if refused is not None:
-            events.append(Event("Rejected", refused.message, warning=True))
+            events.append(Event(ServiceEvent.REJECTED, refused.message, warning=True))
         contested = self._children.deployments.contested(view)
         if contested:
-            events.append(Event("ScaleContested", contested, warning=True))
+            events.append(Event(ServiceEvent.SCALE_CONTESTED, contested, warning=True))
         if turn is not None and turn.stuck and turn.waiting:
             waiting = ", ".join(sorted(turn.waiting))
-            events.append(Event("RolloutPaused", f"{turn.rolling} is not ready: {turn.stuck}; {waiting} wait", True))
+            events.append(
+                Event(ServiceEvent.ROLLOUT_PAUSED, f"{turn.rolling} is not ready: {turn.stuck}; {waiting} wait", True)
+            )
         if not known.heard and self._wall() - (known.lost_at or self._wall()) < LOOK_PERIODS * self._planner.period:
-            events = [event for event in events if event.reason != "MetricsLost"]  # nobody can have answered yet
+            events = [
+                event for event in events if event.reason != ServiceEvent.METRICS_LOST
+            ]  # nobody can have answered yet
         told = self._told.setdefault(view.uid, set())
         now = {event.reason for event in events if event.reason in lasting}
-        if "MetricsLost" in told and "MetricsLost" not in now:
+        if ServiceEvent.METRICS_LOST in told and ServiceEvent.METRICS_LOST not in now:
             lost = format_duration(self._wall() - known.lost_at) if known.lost_at else "a while"
-            self._tell(view, Event("MetricsBack", f"Demand is known again, after {lost}"))
+            self._tell(view, Event(ServiceEvent.METRICS_BACK, f"Demand is known again, after {lost}"))
         for event in events:
             if event.reason not in told and (event.reason in lasting or plan is not self._spoken.get(view.uid)):
                 self._tell(view, event)
