@@ -16,6 +16,7 @@ import click
 from berth.cli import demo_serving
 from berth.devcluster.api import Api
 from berth.devcluster.cluster import DevCluster
+from berth.devcluster.health import make_namespace
 from berth.devcluster.invocation import berth
 from berth.devcluster.operator import install_chart, run_operator
 from berth.devcluster.problems import ApiRefused
@@ -117,9 +118,7 @@ class Scene:
 def run(cluster: DevCluster, story: Story) -> None:
     """The scenes, on a cluster with the mixed fleet, the chart and a running operator."""
     scene = Scene(cluster.api(), story)
-    scene.api.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
-    wait_until(lambda: scene.api.exists(account), PATIENCE_SECONDS)
+    make_namespace(scene.api, NAMESPACE, PATIENCE_SECONDS)
     scene.api.post(POOLS, POOL)
     place(scene)
     refuse(scene)

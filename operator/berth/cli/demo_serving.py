@@ -17,6 +17,7 @@ import click
 from berth.devcluster.api import Api
 from berth.devcluster.cluster import DevCluster
 from berth.devcluster.engines import SimulatedEngines
+from berth.devcluster.health import is_ready, make_namespace
 from berth.devcluster.problems import BuildFailed, ToolMissing
 from berth.devcluster.process import wait_until
 from berth.devcluster.prometheus import PrometheusServer
@@ -94,9 +95,7 @@ def stage(cluster: DevCluster, story: Tells, *, keep: bool) -> Iterator[Stage]:
 
 def serve(api: Api, engines: SimulatedEngines, story: Tells) -> None:
     """A service comes up, grows tenfold, loses a zone's spot nodes, and shrinks. Raises: click.ClickException."""
-    api.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
-    wait_until(lambda: api.exists(account), PATIENCE_SECONDS)
+    make_namespace(api, NAMESPACE, PATIENCE_SECONDS)
     engines.serve(NAMESPACE, NAME, LITTLE, SLOTS)
     api.post(SERVICES, SERVICE)
     status = _wait(api, "two ready replicas", lambda found: found.get("readyReplicas", 0) >= 2)
@@ -176,11 +175,7 @@ def _pods(api: Api) -> list[Json]:
 
 def _ready(api: Api) -> list[str]:
     """The nodes of ready replicas."""
-    return [
-        pod["spec"]["nodeName"]
-        for pod in _pods(api)
-        if any(entry["type"] == "Ready" and entry["status"] == "True" for entry in pod["status"].get("conditions", ()))
-    ]
+    return [pod["spec"]["nodeName"] for pod in _pods(api) if is_ready(pod)]
 
 
 def _mix(status: Json) -> str:

@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from berth.devcluster.api import Api, Json
+from berth.devcluster.health import is_ready
 
 Demand = Callable[[float], float]
 """Requests in flight that clients would have, were nobody ever made to wait, at seconds since the traffic began."""
@@ -213,10 +214,7 @@ def _ready(pods: list[Json], namespace: str, service: str) -> list[str]:
         if pod["metadata"]["namespace"] == namespace
         and pod["metadata"]["labels"][SERVICE_LABEL] == service
         and "deletionTimestamp" not in pod["metadata"]
-        and any(
-            entry["type"] == "Ready" and entry["status"] == "True"
-            for entry in pod.get("status", {}).get("conditions", ())
-        )
+        and is_ready(pod)
     ]
 
 

@@ -7,8 +7,9 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
-from berth.devcluster.api import Api
+from berth.devcluster.api import Api, Json
 from berth.devcluster.problems import ApiRefused
+from berth.devcluster.process import wait_until
 
 
 def answers(request: Callable[[], Any]) -> bool:
@@ -26,10 +27,22 @@ def healthy(url: str) -> bool:
     return answers(lambda: urllib.request.urlopen(url, timeout=2, context=insecure).read())  # noqa: S310
 
 
+def is_ready(thing: Json) -> bool:
+    """Whether the condition Ready of a pod or a node is True."""
+    conditions = (thing.get("status") or {}).get("conditions") or ()
+    return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
+
+
+def make_namespace(api: Api, name: str, seconds: float) -> bool:
+    """Create a namespace; whether its default ServiceAccount, without which no pod is let in, came in time."""
+    api.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    return wait_until(lambda: api.exists(f"/api/v1/namespaces/{name}/serviceaccounts/default"), seconds)
+
+
 def ready_nodes(api: Api) -> int:
     """How many nodes are Ready and carry no taint that only a fresh or lost node has."""
     return sum(
-        any(entry["type"] == "Ready" and entry["status"] == "True" for entry in node["status"].get("conditions", []))
+        is_ready(node)
         and not any(taint["key"].startswith("node.kubernetes.io/not-") for taint in node["spec"].get("taints", []))
         for node in api.list("/api/v1/nodes", resourceVersion="0")
     )
