@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -126,9 +125,7 @@ class Bench:
         reap()
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="berth-bench-")))
         self.audit = writes.AuditLog(folder, f"system:serviceaccounts:{OPERATOR_NAMESPACE}")
-        found = Binaries.ensure(progress)
-        server = self.audit.wrapped(found.components["kube-apiserver"])
-        binaries = replace(found, components={**found.components, "kube-apiserver": server})
+        binaries = self.audit.kept_by(Binaries.ensure(progress))
         progress(f"bringing up a control plane with {len(self._fleet.nodes)} nodes")
         self.cluster = DevCluster.up(
             f"{self._name}-{os.getpid()}",

@@ -12,11 +12,13 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from berth.devcluster.binaries import Binaries
 
 _REQUESTS = "apiserver_request_total{"
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -102,7 +104,7 @@ def accesses(lines: Iterable[str]) -> Iterator[Access]:
 class AuditLog:
     """The audit log of one API server, read on from where the last reading ended.
 
-    ``wrapped`` makes the server keep it: started by a script that adds the two flags, so that whoever starts the
+    ``kept_by`` makes the server keep it: started by a script that adds the two flags, so that whoever starts the
     server need not know of audits.
     """
 
@@ -111,6 +113,11 @@ class AuditLog:
         self.path, self._policy, self._offset = folder / "audit.log", folder / "audit-policy.yaml", 0
         self._policy.write_text(yaml.safe_dump(policy(group, reads=reads)))
         self._folder = folder
+
+    def kept_by(self, binaries: Binaries) -> Binaries:
+        """``binaries`` whose API server keeps this audit log."""
+        server = self.wrapped(binaries.components["kube-apiserver"])
+        return replace(binaries, components={**binaries.components, "kube-apiserver": server})
 
     def wrapped(self, server: Path) -> Path:
         """A program that is the API server ``server`` with this audit log."""

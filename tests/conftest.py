@@ -7,6 +7,7 @@ import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import settings
@@ -16,8 +17,8 @@ from berth.devcluster import tools
 from berth.devcluster.api import Api
 from berth.devcluster.binaries import Binaries
 from berth.devcluster.cluster import DevCluster
+from berth.devcluster.health import make_namespace
 from berth.devcluster.problems import ToolMissing
-from berth.devcluster.process import wait_until
 
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("fuzz", derandomize=False, deadline=None, print_blob=True)
@@ -51,6 +52,12 @@ def _programs(config: pytest.Config) -> Binaries | ToolMissing:
         return missing
 
 
+def without(what: str, problem: Exception) -> NoReturn:
+    """Skip for want of ``what``, with the reason; with BERTH_REQUIRE_CLUSTER in the environment fail instead."""
+    refuse = pytest.fail if os.environ.get(REQUIRED) else pytest.skip
+    refuse(f"no {what} can be had here: {problem}")
+
+
 @pytest.fixture(scope="session")
 def binaries(pytestconfig: pytest.Config) -> Binaries:
     """The control plane's programs; skips, with the reason, where neither they nor a Go can be had.
@@ -59,8 +66,7 @@ def binaries(pytestconfig: pytest.Config) -> Binaries:
     """
     programs = pytestconfig.stash[BINARIES]
     if isinstance(programs, ToolMissing):
-        refuse = pytest.fail if os.environ.get(REQUIRED) else pytest.skip
-        refuse(f"no control plane can be had here: {programs}")
+        without("control plane", programs)
     return programs
 
 
@@ -86,9 +92,7 @@ def api(cluster: DevCluster) -> Api:
 def namespace(api: Api) -> Iterator[str]:
     """A fresh namespace with its default ServiceAccount; deleted afterwards without waiting."""
     name = f"t-{uuid.uuid4().hex[:10]}"
-    api.post("/api/v1/namespaces", {"metadata": {"name": name}})
-    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    assert wait_until(lambda: api.exists(account), 30)
+    assert make_namespace(api, name, 30)
     yield name
     api.delete(f"/api/v1/namespaces/{name}")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -20,6 +20,7 @@ from berth.devcluster.api import Api
 from berth.devcluster.binaries import Binaries
 from berth.devcluster.cluster import DevCluster
 from berth.devcluster.components import Features
+from berth.devcluster.health import make_namespace
 from berth.devcluster.operator import OPERATOR_NAMESPACE, Operator, install_chart, start_operator
 from berth.devcluster.process import wait_until
 from tests.conftest import Kubectl, run_kubectl
@@ -65,10 +66,50 @@ class Berth:
             self.start()
 
 
-@dataclass
-class Jobs:
-    """TrainingJobs of one namespace, in a few verbs."""
+class Objects:
+    """Objects of one of our kinds in one namespace, in a few verbs."""
 
+    PLURAL: ClassVar[str]
+    api: Api
+    namespace: str
+
+    def get(self, name: str) -> Json:
+        """The object."""
+        return self.api.get(self.path(name))
+
+    def status(self, name: str) -> Json:
+        """Its status, empty before the first."""
+        return self.get(name).get("status") or {}
+
+    def condition(self, name: str, kind: str) -> Json:
+        """One condition, empty when it was never set."""
+        return next((entry for entry in self.status(name).get("conditions", []) if entry["type"] == kind), {})
+
+    def patch(self, name: str, **spec: Any) -> Json:
+        """Merge into the spec."""
+        return self.api.patch(self.path(name), {"spec": spec})
+
+    def delete(self, name: str) -> None:
+        """Delete as kubectl does."""
+        self.api.delete(self.path(name), propagationPolicy="Background")
+
+    def told(self, name: str) -> list[Json]:
+        """Events on the object, oldest first."""
+        items = self.api.get(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")["items"]
+        mine = [event for event in items if event["regarding"]["name"] == name]
+        return sorted(mine, key=lambda event: str(event["eventTime"]))
+
+    def path(self, name: str = "") -> str:
+        """Of one object, or of all."""
+        path = f"/apis/berth.dev/v1alpha1/namespaces/{self.namespace}/{self.PLURAL}"
+        return f"{path}/{name}" if name else path
+
+
+@dataclass
+class Jobs(Objects):
+    """TrainingJobs of one namespace."""
+
+    PLURAL = "trainingjobs"
     api: Api
     namespace: str
 
@@ -87,23 +128,7 @@ class Jobs:
                 **spec,
             },
         }
-        return self.api.post(self._path(), body)
-
-    def get(self, name: str) -> Json:
-        """The object."""
-        return self.api.get(self._path(name))
-
-    def status(self, name: str) -> Json:
-        """Its status, empty before the first."""
-        return self.get(name).get("status") or {}
-
-    def patch(self, name: str, **spec: Any) -> Json:
-        """Merge into the spec."""
-        return self.api.patch(self._path(name), {"spec": spec})
-
-    def delete(self, name: str) -> None:
-        """Delete as kubectl does."""
-        self.api.delete(self._path(name), propagationPolicy="Background")
+        return self.api.post(self.path(), body)
 
     def expect(self, name: str, condition: Callable[[Json], object], seconds: float = PATIENCE) -> Json:
         """The status once it meets ``condition``."""
@@ -124,23 +149,26 @@ class Jobs:
 
     def events(self, name: str) -> list[str]:
         """Reasons of its events, oldest first."""
-        items = self.api.get(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")["items"]
-        mine = [event for event in items if event["regarding"]["name"] == name]
-        return [event["reason"] for event in sorted(mine, key=lambda event: str(event["eventTime"]))]
-
-    def condition(self, name: str, kind: str) -> Json:
-        """One condition, empty when it was never set."""
-        found = [entry for entry in self.status(name).get("conditions", []) if entry["type"] == kind]
-        return found[0] if found else {}
+        return [event["reason"] for event in self.told(name)]
 
     def annotate_pod(self, pod: str, **annotations: str) -> None:
         """Tell the simulated containers of a pod what to do; underscores become dashes."""
         named = {f"berth.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
         self.api.patch(f"/api/v1/namespaces/{self.namespace}/pods/{pod}", {"metadata": {"annotations": named}})
 
-    def _path(self, name: str = "") -> str:
-        path = f"/apis/berth.dev/v1alpha1/namespaces/{self.namespace}/trainingjobs"
-        return f"{path}/{name}" if name else path
+
+def settled(versions: Callable[[], Json], still_seconds: float, patience: float) -> Json:
+    """What ``versions`` says once it has said the same for so long: what was due has been written."""
+    seen, since = versions(), time.monotonic()
+
+    def still() -> bool:
+        nonlocal seen, since
+        if (now := versions()) != seen:
+            seen, since = now, time.monotonic()
+        return time.monotonic() - since > still_seconds
+
+    assert wait_until(still, patience), "writes do not end"
+    return seen
 
 
 @pytest.fixture(scope="session")
@@ -150,9 +178,7 @@ def berth_cluster(
     """The cluster: tiny fleet, chart installed, nobody running yet. Nothing that is asked of it may be forbidden."""
     devcluster.reap()
     audit = AuditLog(tmp_path_factory.mktemp("audit"), f"system:serviceaccounts:{OPERATOR_NAMESPACE}", reads=True)
-    server = audit.wrapped(binaries.components["kube-apiserver"])
-    audited = replace(binaries, components={**binaries.components, "kube-apiserver": server})
-    features = Features(node_leases=False)
+    audited, features = audit.kept_by(binaries), Features(node_leases=False)
     running = DevCluster.up(f"e2e-{os.getpid()}", fleet="tiny", binaries=audited, owned=True, features=features)
     try:
         install_chart(running)
@@ -197,11 +223,10 @@ def berth(berth_cluster: Berth) -> Iterator[Berth]:
 def jobs(berth: Berth) -> Iterator[Jobs]:
     """Jobs in a namespace of their own; gone, with their pods, before the next test."""
     name = f"e2e-{time.time_ns() % 10**10}"
-    berth.api.post("/api/v1/namespaces", {"metadata": {"name": name}})
-    assert wait_until(lambda: berth.api.exists(f"/api/v1/namespaces/{name}/serviceaccounts/default"), PATIENCE)
-    yield Jobs(berth.api, name)
-    path = f"/apis/berth.dev/v1alpha1/namespaces/{name}/trainingjobs"
-    berth.api.delete(path, propagationPolicy="Background")
+    assert make_namespace(berth.api, name, PATIENCE)
+    jobs = Jobs(berth.api, name)
+    yield jobs
+    berth.api.delete(jobs.path(), propagationPolicy="Background")
     pods = f"/api/v1/namespaces/{name}/pods"
     # The garbage collector learns of a new kind only at its next look at what the API server serves.
     assert wait_until(lambda: not berth.api.get(pods)["items"], 3 * PATIENCE), "pods outlive their job"

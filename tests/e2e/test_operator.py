@@ -7,7 +7,7 @@ import time
 
 from berth.devcluster.operator import Operator
 from berth.devcluster.process import wait_until
-from tests.e2e.conftest import Berth, Jobs
+from tests.e2e.conftest import Berth, Jobs, settled
 
 STILL_SECONDS = 5.0
 
@@ -35,20 +35,6 @@ def versions(jobs: Jobs, *names: str) -> dict[str, str]:
     return found | {name: str(jobs.get(name)["metadata"]["resourceVersion"]) for name in names}
 
 
-def settled(jobs: Jobs, *names: str) -> dict[str, str]:
-    """The versions once they have stood still for some seconds: what was due has been written."""
-    seen, since = versions(jobs, *names), time.monotonic()
-
-    def still() -> bool:
-        nonlocal seen, since
-        if (now := versions(jobs, *names)) != seen:
-            seen, since = now, time.monotonic()
-        return time.monotonic() - since > STILL_SECONDS
-
-    assert wait_until(still, 40), "writes do not end"
-    return seen
-
-
 def test_a_killed_operator_is_taken_up_where_it_was(jobs: Jobs, berth: Berth) -> None:
     for number in range(4):
         jobs.submit(f"job-{number}", 1, annotations={"berth.dev/sim-run": "4s"})
@@ -66,13 +52,13 @@ def test_a_restart_writes_nothing_that_is_not_due(jobs: Jobs, berth: Berth) -> N
     jobs.submit("b", 8)
     jobs.expect_phase("a", "Running")
     jobs.expect("b", lambda status: status.get("message"))
-    before = settled(jobs, "a", "b")
+    before = settled(lambda: versions(jobs, "a", "b"), STILL_SECONDS, 40)
     berth.stop_all()
     berth.start("again")
     assert wait_until(lambda: str(lease(berth).get("holderIdentity", "")).startswith("again"), 40)
     jobs.submit("c", 8)
     jobs.expect("c", lambda status: status.get("message"))  # by then the new one has looked at all jobs
-    assert settled(jobs, "a", "b") == before
+    assert settled(lambda: versions(jobs, "a", "b"), STILL_SECONDS, 40) == before
 
 
 def test_a_paused_leader_that_wakes_up_writes_nothing(jobs: Jobs, berth: Berth) -> None:
@@ -89,10 +75,10 @@ def test_a_paused_leader_that_wakes_up_writes_nothing(jobs: Jobs, berth: Berth) 
         assert status["attempt"] == 1, "the successor did not adopt the start"
         jobs.expect(name, lambda status: status.get("readyWorkers") == status["workers"])
     assert [pod["metadata"]["name"] for pod in jobs.pods("a")] == ["a-1-0", "a-1-1", "a-1-2"]
-    before = settled(jobs, "a", "b")
+    before = settled(lambda: versions(jobs, "a", "b"), STILL_SECONDS, 40)
     first.resume()
     assert wait_until(lambda: not first.process.alive(), 20), "it did not notice that its time was over"
-    assert settled(jobs, "a", "b") == before
+    assert settled(lambda: versions(jobs, "a", "b"), STILL_SECONDS, 40) == before
     assert leads(second)
     berth.operators.remove(first)
 

@@ -42,7 +42,7 @@ def test_success_is_every_rank_exiting_zero(jobs: Jobs) -> None:
     status = jobs.expect_phase("done", "Succeeded")
     assert status["completionTime"]
     assert status["restarts"] == {"failure": 0, "infrastructure": 0, "preemption": 0, "suspend": 0}
-    assert wait_until(lambda: not jobs.api.exists(jobs._path("done")), 20), "ttlSecondsAfterFinished had no effect"
+    assert wait_until(lambda: not jobs.api.exists(jobs.path("done")), 20), "ttlSecondsAfterFinished had no effect"
 
 
 def test_a_gang_that_does_not_fit_says_why_and_starts_when_room_comes_free(jobs: Jobs) -> None:
@@ -170,7 +170,7 @@ def test_a_job_made_again_under_its_name_starts_when_the_old_pods_are_gone(jobs:
     for pod in jobs.pods("again"):
         jobs.annotate_pod(pod["metadata"]["name"], sim_stop="10s")
     jobs.delete("again")
-    assert wait_until(lambda: not jobs.api.exists(jobs._path("again")), 20)
+    assert wait_until(lambda: not jobs.api.exists(jobs.path("again")), 20)
     jobs.submit("again", 2)
     status = jobs.expect_phase("again", "Running", 60)
     assert status["attempt"] == 1

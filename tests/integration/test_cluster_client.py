@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ssl
 import uuid
-from collections.abc import AsyncIterator
 
 import pytest
 
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Unauthorized
 from berth.cluster.kinds import NAMESPACES, NODES, POD_GROUPS, PODS, SERVICES, Kind
-from berth.cluster.session import Connection, Token, from_kubeconfig
+from berth.cluster.session import Connection, Token
 from berth.cluster.transport import Transport
 from berth.cluster.wire import Document
 from berth.devcluster.api import Api
@@ -27,13 +26,6 @@ POD = {
     "metadata": {"name": "p"},
     "spec": {"containers": [{"name": "w", "image": "example.com/w:1", "resources": {"requests": {"cpu": "1"}}}]},
 }
-
-
-@pytest.fixture
-async def client(cluster: DevCluster) -> AsyncIterator[ApiClient]:
-    connection = from_kubeconfig(cluster.kubeconfig)
-    yield ApiClient(Transport(connection))
-    await connection.close()
 
 
 def config(**data: str) -> dict[str, object]:

@@ -11,20 +11,10 @@ import pytest
 from berth.cluster.client import ApiClient
 from berth.cluster.events import EventRecorder, about
 from berth.cluster.kinds import EVENTS, NODES, PODS
-from berth.cluster.session import from_kubeconfig
-from berth.cluster.transport import Transport
 from berth.cluster.wire import Pod
-from berth.devcluster.cluster import DevCluster
 from tests.conftest import Kubectl
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture
-async def client(cluster: DevCluster) -> AsyncIterator[ApiClient]:
-    connection = from_kubeconfig(cluster.kubeconfig)
-    yield ApiClient(Transport(connection))
-    await connection.close()
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from berth.devcluster.api import Api, Json, trusting
 from berth.devcluster.binaries import Binaries
 from berth.devcluster.cluster import DevCluster
 from berth.devcluster.components import START_ORDER, Features
+from berth.devcluster.health import is_ready
 from berth.devcluster.problems import ApiRefused, ComponentDied, DevClusterProblem
 from berth.devcluster.process import wait_until
 
@@ -63,7 +64,7 @@ def annotations(behaviour: dict[str, Any]) -> Json:
 
 
 def ready(status: Json) -> bool:
-    return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in status.get("conditions", []))
+    return is_ready({"status": status})
 
 
 def waiting(status: Json, kind: str = "containerStatuses") -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,23 +11,13 @@ from berth.cluster import wire
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import Conflict, Invalid
 from berth.cluster.kinds import DEPLOYMENT_WRITERS, DEPLOYMENTS
-from berth.cluster.session import from_kubeconfig
-from berth.cluster.transport import Transport
 from berth.controllers.services.contest import writers
 from berth.devcluster.api import Api
-from berth.devcluster.cluster import DevCluster
 from berth.render.service.deployment import deployment, deployment_scale
 from berth.render.service.plan import ServicePlan
 from tests.builders.services import make_plan, make_service
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture
-async def client(cluster: DevCluster) -> AsyncIterator[ApiClient]:
-    connection = from_kubeconfig(cluster.kubeconfig)
-    yield ApiClient(Transport(connection))
-    await connection.close()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,10 +11,7 @@ from berth.api.names import FIELD_MANAGER, PRIORITY_CLASS_PREFETCH, SCALE_MANAGE
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import Forbidden
 from berth.cluster.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, PODS, SERVICES, Kind
-from berth.cluster.session import from_kubeconfig
-from berth.cluster.transport import Transport
 from berth.devcluster.api import Api
-from berth.devcluster.cluster import DevCluster
 from berth.render.service.deployment import deployment, deployment_scale, deployment_template
 from berth.render.service.exposure import disruption_budget, service
 from berth.render.service.fetch import fetch_pod
@@ -28,13 +25,6 @@ pytestmark = pytest.mark.cluster
 CACHED = {"coldStart": {"modelCache": "NVMe"}}
 FOLDER = {"name": "berth-model-cache", "hostPath": {"path": "/mnt/nvme", "type": "DirectoryOrCreate"}}
 SIDECAR = {"spec": {"containers": [{"name": "server", "image": "mine:1", "env": [{"name": "A", "value": "b"}]}]}}
-
-
-@pytest.fixture
-async def client(cluster: DevCluster) -> AsyncIterator[ApiClient]:
-    connection = from_kubeconfig(cluster.kubeconfig)
-    yield ApiClient(Transport(connection))
-    await connection.close()
 
 
 @pytest.fixture

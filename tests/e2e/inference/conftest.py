@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,17 @@ from berth.devcluster.binaries import Binaries
 from berth.devcluster.cluster import DevCluster
 from berth.devcluster.components import Features
 from berth.devcluster.engines import SimulatedEngines
+from berth.devcluster.health import is_ready, make_namespace
 from berth.devcluster.operator import OPERATOR_NAMESPACE, Operator, install_chart, start_operator
 from berth.devcluster.problems import BuildFailed, ToolMissing
 from berth.devcluster.process import wait_until
 from berth.devcluster.prometheus import PrometheusServer
-from tests.conftest import REQUIRED, Kubectl, run_kubectl
+from tests.conftest import Kubectl, run_kubectl, without
+from tests.e2e.conftest import Objects
 
 Json = dict[str, Any]
 PATIENCE = 60.0
 PERIOD_SECONDS = 1.0
-SERVICES = "/apis/berth.dev/v1alpha1/namespaces/{}/inferenceservices"
 SIGNAL: Json = {"name": "load", "source": "Prometheus", "preset": "vLLM", "perReplica": "5"}
 """A replica carries five requests in flight at the SLO; the simulated engines work on eight at once."""
 SLOTS = 8
@@ -86,17 +87,13 @@ class Serving:
             self.start()
 
 
-@dataclass
-class Services:
-    """InferenceServices of one namespace, in a few verbs."""
+class Services(Objects):
+    """InferenceServices of one namespace."""
 
-    serving: Serving
-    namespace: str
+    PLURAL = "inferenceservices"
 
-    @property
-    def api(self) -> Api:
-        """A client with the administrator's rights."""
-        return self.serving.api
+    def __init__(self, serving: Serving, namespace: str) -> None:
+        self.serving, self.api, self.namespace = serving, serving.api, namespace
 
     def apply(self, name: str, *, low: int = 1, high: int = 12, scaling: Json | None = None, **spec: Any) -> Json:
         """Create a service of a small model on L4s, one device each; ``spec`` adds or replaces fields."""
@@ -118,27 +115,11 @@ class Services:
                 **spec,
             },
         }  # fmt: skip
-        return self.api.post(SERVICES.format(self.namespace), body)
+        return self.api.post(self.path(), body)
 
     def traffic(self, name: str, demand: Callable[[float], float] | float, silent: tuple[str, ...] = ()) -> None:
         """Let clients ask for so much, in requests in flight."""
         self.serving.engines.serve(self.namespace, name, demand, SLOTS, silent)
-
-    def get(self, name: str) -> Json:
-        """The object."""
-        return self.api.get(f"{SERVICES.format(self.namespace)}/{name}")
-
-    def status(self, name: str) -> Json:
-        """Its status, empty before the first."""
-        return self.get(name).get("status") or {}
-
-    def patch(self, name: str, **spec: Any) -> Json:
-        """Merge into the spec."""
-        return self.api.patch(f"{SERVICES.format(self.namespace)}/{name}", {"spec": spec})
-
-    def delete(self, name: str) -> None:
-        """Delete as kubectl does."""
-        self.api.delete(f"{SERVICES.format(self.namespace)}/{name}", propagationPolicy="Background")
 
     def expect(self, name: str, condition: Callable[[Json], object], seconds: float = PATIENCE) -> Json:
         """The status once it meets ``condition``."""
@@ -159,22 +140,21 @@ class Services:
     def expect_condition(self, name: str, kind: str, status: str, reason: str = "", seconds: float = PATIENCE) -> Json:
         """One condition once it has this status, and this reason where one is given."""
 
-        def found() -> Json:
-            return next((entry for entry in self.status(name).get("conditions", []) if entry["type"] == kind), {})
+        def met() -> bool:
+            found = self.condition(name, kind)
+            return found.get("status") == status and reason in ("", found.get("reason"))
 
-        assert wait_until(lambda: found().get("status") == status and reason in ("", found().get("reason")), seconds), (
-            f"{kind} of {name}: {found()}"
-        )
-        return found()
+        assert wait_until(met, seconds), f"{kind} of {name}: {self.condition(name, kind)}"
+        return self.condition(name, kind)
 
     def expect_words(self, name: str, kind: str, words: str, seconds: float = PATIENCE) -> None:
         """A condition that is False and says ``words``."""
 
-        def found() -> Json:
-            return next((entry for entry in self.status(name).get("conditions", []) if entry["type"] == kind), {})
+        def met() -> bool:
+            found = self.condition(name, kind)
+            return found.get("status") == "False" and words in found["message"]
 
-        met = wait_until(lambda: found().get("status") == "False" and words in found()["message"], seconds)
-        assert met, f"{kind} of {name}: {found()}"
+        assert wait_until(met, seconds), f"{kind} of {name}: {self.condition(name, kind)}"
 
     def expect_event(self, name: str, reason: str, seconds: float = PATIENCE) -> str:
         """What the newest event of this reason says, once there is one."""
@@ -183,9 +163,7 @@ class Services:
 
     def events(self, name: str) -> dict[str, str]:
         """Reason to text of its events, the newest of each."""
-        items = self.api.get(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")["items"]
-        mine = [event for event in items if event["regarding"]["name"] == name]
-        return {event["reason"]: event["note"] for event in sorted(mine, key=lambda event: str(event["eventTime"]))}
+        return {event["reason"]: event["note"] for event in self.told(name)}
 
     def deployments(self, name: str) -> dict[str, Json]:
         """Its Deployments by name."""
@@ -210,10 +188,7 @@ class Services:
 
     def ready(self, name: str) -> int:
         """Its pods that serve."""
-        return sum(
-            any(entry["type"] == "Ready" and entry["status"] == "True" for entry in pod["status"].get("conditions", ()))
-            for pod in self.pods(name)
-        )
+        return sum(is_ready(pod) for pod in self.pods(name))
 
 
 def template(image: str = "registry.example/engine:1", **annotations: str) -> Json:
@@ -228,9 +203,7 @@ def prometheus_binary() -> Path:
     try:
         return prometheus_program.program()
     except (ToolMissing, BuildFailed) as problem:
-        refuse = pytest.fail if os.environ.get(REQUIRED) else pytest.skip
-        refuse(f"no Prometheus can be had here: {problem}")
-        raise
+        without("Prometheus", problem)
 
 
 @pytest.fixture(scope="session")
@@ -241,11 +214,8 @@ def serving_cluster(
     devcluster.reap()
     folder = tmp_path_factory.mktemp("serving")
     audit = AuditLog(folder, f"system:serviceaccounts:{OPERATOR_NAMESPACE}", reads=True)
-    server = audit.wrapped(binaries.components["kube-apiserver"])
-    audited = replace(binaries, components={**binaries.components, "kube-apiserver": server})
-    running = DevCluster.up(
-        f"serving-{os.getpid()}", fleet="serving", binaries=audited, owned=True, features=Features(node_leases=False)
-    )
+    audited, features = audit.kept_by(binaries), Features(node_leases=False)
+    running = DevCluster.up(f"serving-{os.getpid()}", fleet="serving", binaries=audited, owned=True, features=features)
     try:
         install_chart(running, {"prefetch.enabled": "true"})
         api = running.api()
@@ -278,11 +248,11 @@ def serving(serving_cluster: Serving) -> Iterator[Serving]:
 def services(serving: Serving) -> Iterator[Services]:
     """Services in a namespace of their own; gone, with their pods, before the next test."""
     name = f"serving-{time.time_ns() % 10**10}"
-    serving.api.post("/api/v1/namespaces", {"metadata": {"name": name}})
-    assert wait_until(lambda: serving.api.exists(f"/api/v1/namespaces/{name}/serviceaccounts/default"), PATIENCE)
-    yield Services(serving, name)
+    assert make_namespace(serving.api, name, PATIENCE)
+    services = Services(serving, name)
+    yield services
     serving.engines.forget(name)
-    serving.api.delete(SERVICES.format(name), propagationPolicy="Background")
+    serving.api.delete(services.path(), propagationPolicy="Background")
     serving.api.delete(f"/api/v1/namespaces/{name}")  # waits for no garbage collector, which is slow to learn of a kind
     pods = f"/api/v1/namespaces/{name}/pods"
     assert wait_until(lambda: not serving.api.get(pods)["items"], 2 * PATIENCE), "pods outlive their namespace"

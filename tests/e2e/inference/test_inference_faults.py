@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from berth.devcluster.process import wait_until
+from tests.e2e.conftest import settled
 from tests.e2e.inference.conftest import PATIENCE, SIGNAL, Services
 
 Json = dict[str, Any]
@@ -20,20 +20,6 @@ def versions(services: Services, *names: str) -> dict[str, str]:
         for item in (*services.deployments(name).values(), *services.pods(name)):
             found[item["metadata"]["name"]] = item["metadata"]["resourceVersion"]
     return found
-
-
-def settled(services: Services, *names: str) -> dict[str, str]:
-    """The versions once they have stood still: what was due has been written."""
-    seen, since = versions(services, *names), time.monotonic()
-
-    def still() -> bool:
-        nonlocal seen, since
-        if (now := versions(services, *names)) != seen:
-            seen, since = now, time.monotonic()
-        return time.monotonic() - since > STILL_SECONDS
-
-    assert wait_until(still, 90), "writes do not end"
-    return seen
 
 
 def test_lost_metrics_hold_what_is_there_and_floors_hold_after_that(services: Services) -> None:
@@ -61,11 +47,11 @@ def test_a_killed_operator_comes_back_to_what_it_left_and_writes_nothing(service
     services.traffic("a", 18.0)
     services.expect_ready("a", 4)
     services.expect_ready("b", 2)
-    before = settled(services, "a", "b")
+    before = settled(lambda: versions(services, "a", "b"), STILL_SECONDS, 90)
     services.serving.kill()
     services.serving.start("operator-again")
     services.serving.expect_lead()
-    assert settled(services, "a", "b") == before
+    assert settled(lambda: versions(services, "a", "b"), STILL_SECONDS, 90) == before
 
 
 def test_what_is_changed_or_deleted_by_hand_is_put_right(services: Services) -> None:
