@@ -29,7 +29,8 @@ NAME: Final = "chat-8b"
 SERVICES: Final = f"/apis/berth.dev/v1alpha1/namespaces/{NAMESPACE}/inferenceservices"
 PATIENCE_SECONDS: Final = 60.0
 LITTLE, MUCH = 8.0, 80.0  # requests in flight
-SLOTS: Final = 16
+SLOTS: Final = 32
+"""Requests that a simulated engine works on at once: more than any replica here is sized for, or its queue would stay."""
 NOTICE: Final = {"key": "aws-node-termination-handler/spot-itn", "value": "true", "effect": "NoSchedule"}
 
 SERVICE: Final[Json] = {
