@@ -185,6 +185,8 @@ class Demand(Model):
 class Forecast(Model):
     """How demand is foreseen."""
 
+    model_config = ConfigDict(json_schema_extra=validated(*checks.FORECAST))
+
     method: Literal["Auto", "Persistence", "SeasonalNaive"] = "Auto"
     """Auto: chosen by back-test for this service; persistence is always in the race. Persistence: the demand of now.
     SeasonalNaive: that of the same time yesterday, and no less than that of now."""
@@ -198,7 +200,7 @@ class ScaleToZero(Model):
     enabled: bool = False
     """Refused while cold starts exceed maxWake."""
     idle_after: Duration | None = None
-    """Without demand for this long, it is idle."""
+    """Without demand for this long, it is idle and sleeps; steps.downAfter does not delay that."""
     max_wake: Duration | None = None
     """The longest that the first client may wait."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from berth.api.cel import Rule, forbidden, formatted, not_longer, required, unique
+from berth.api.cel import DURATION_PATTERN, Rule, forbidden, formatted, matches, not_longer, required, unique
 from berth.api.names import SERVER_CONTAINER
 
 MODEL_URI: Final = (
@@ -83,6 +83,20 @@ SLO: Final = (
         "must not exceed latency: the first token comes before the last",
         path=".ttft",
     ),
+    Rule(
+        not_longer("self.itl", "self.latency"),
+        "must not exceed latency: the time between two tokens is a part of the whole request's",
+        path=".itl",
+    ),
+)
+
+FORECAST: Final = (
+    Rule(
+        "self.method != 'SeasonalNaive' || !has(self.history) || duration(self.history) >= duration('24h')"
+        f" || !{matches('self.history', DURATION_PATTERN)}",
+        "must be at least 24h with method: SeasonalNaive, which looks at yesterday; lengthen it, or leave it out",
+        path=".history",
+    ),
 )
 
 SPOT: Final = (
@@ -95,6 +109,12 @@ SPOT: Final = (
         "self.mode != 'Only' || !has(self.maxShare) || self.maxShare == '100%'",
         "must be 100% or left out with mode: Only; use mode: Mixed to bound the share",
         path=".maxShare",
+    ),
+    Rule(
+        "self.mode != 'Only' || !has(self.maxZoneLoss) || !self.maxZoneLoss.matches('^0+([.]0+)?%$')",
+        "must be above 0% or left out with mode: Only, whose replicas are all lost with their zones; use mode: Never to"
+        " lose none",
+        path=".maxZoneLoss",
     ),
 )
 
@@ -131,6 +151,13 @@ _SIZED_BY_HAND: Final = (
     "has(self.accelerators) && has(self.accelerators.perReplica) && type(self.accelerators.perReplica) == int"
 )
 SPEC: Final = (
+    Rule(
+        "!has(self.coldStart) || !has(self.scaling) || [self.scaling].all(scaling,"
+        " !has(scaling.maxReplicas) || self.coldStart.warmReplicas <= scaling.maxReplicas)",
+        "must not exceed scaling.maxReplicas",
+        path=".coldStart.warmReplicas",
+        says=formatted("must not exceed scaling.maxReplicas, which is %d", "self.scaling.maxReplicas"),
+    ),
     Rule(
         "!has(self.spot) || !has(self.scaling) || [self.spot].all(spot, [self.scaling].all(scaling,"
         " !has(spot.onDemandFloor) || !has(scaling.maxReplicas) || spot.onDemandFloor <= scaling.maxReplicas))",
