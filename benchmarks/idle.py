@@ -57,14 +57,18 @@ def settle(bench: Bench) -> None:
     land(bench)
 
 
-def land(bench: Bench, settle_seconds: float = SETTLE_SECONDS, land_seconds: float = LAND_SECONDS) -> None:
-    """Wait until the operator has written nothing but its lease for a while: events of the start are held and paced."""
+def land(bench: Bench, settle_seconds: float = SETTLE_SECONDS, land_seconds: float = LAND_SECONDS) -> float:
+    """Wait until the operator has written nothing but its lease for a while: events of the start are held and paced.
+
+    Returns the seconds until the last write.
+    """
     began = last = time.monotonic()
     while time.monotonic() - last < settle_seconds and time.monotonic() - began < land_seconds:
         time.sleep(1)
         if any(write.resource != "leases" for write in bench.audit.counts()):
             last = time.monotonic()
     progress(f"the last write came after {last - began:.0f} s")
+    return last - began
 
 
 def quiet(bench: Bench) -> dict[str, Any]:

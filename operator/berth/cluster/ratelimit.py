@@ -38,14 +38,14 @@ class TokenBucket:
             self.reserve()
         return there
 
-    def ready(self) -> float:
-        """Seconds until :meth:`reserve` would need no wait."""
+    def ready(self, count: int = 1) -> float:
+        """Seconds until :meth:`reserve` would need no wait, ``count`` times; no more than the burst are ever there."""
         if self._rate <= 0:
             return max(self._at - self._clock.now(), 0.0)
         self._refill()
-        self._tokens -= 1
+        self._tokens -= count
         wait = self._debt()
-        self._tokens += 1
+        self._tokens += count
         return wait
 
     def hold(self, seconds: float) -> None:

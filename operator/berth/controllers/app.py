@@ -123,7 +123,7 @@ class App:
         self.pools = Pools(client, self.observer, self.writer.budget)
         self.services = ServiceLoop(
             client, self.fleet, self.caches.pods, self.caches.nodes, self.recorder, metrics, source,
-            priority=self._priority, period=service_period, prefetches=prefetches,
+            priority=self._priority, period=service_period, prefetches=prefetches, spare=self.writer.budget,
         )  # fmt: skip
         self.leading = False
         self.gauges = Gauges(

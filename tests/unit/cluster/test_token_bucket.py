@@ -41,6 +41,12 @@ def test_looking_takes_nothing(clock: FakeClock):
     assert bucket.ready() == 1
 
 
+def test_some_may_be_left_to_others(clock: FakeClock):
+    bucket = TokenBucket(10, 3, clock)
+    bucket.reserve()
+    assert [round(bucket.ready(count), 6) for count in (1, 2, 3)] == [0, 0, 0.1]
+
+
 def test_without_a_rate_only_a_hold_counts(clock: FakeClock):
     bucket = TokenBucket(0, 1, clock)
     assert waits(bucket, 100) == [0] * 100

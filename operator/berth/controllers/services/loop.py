@@ -34,6 +34,7 @@ from berth.controllers.services.supply import Market
 from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.controllers.services.warmth import Warmth
 from berth.controllers.services.writer import ServiceWriter
+from berth.controllers.services.writeturns import WriteTurns
 from berth.fleet.fleet import Fleet
 from berth.inference.room import Rooms
 from berth.inference.service import Verdict
@@ -57,6 +58,7 @@ class ServiceLoop:
     """Everything about InferenceServices. ``source`` is where demand is asked for.
 
     ``prefetches``: so many nodes get weights ahead of replicas at once; 0: none does, and no node is labelled.
+    ``spare``: the budget of what else moves, of which services write with what is unused.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class ServiceLoop:
         priority: Callable[[str], int],
         period: float = PERIOD_SECONDS,
         prefetches: int = 0,
+        spare: TokenBucket | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         clock = client.transport.clock
@@ -108,7 +111,7 @@ class ServiceLoop:
         writer = ServiceWriter(
             client,
             self.observer,
-            TokenBucket(MOVING_PER_SECOND, MOVING_BURST, clock),
+            WriteTurns(TokenBucket(MOVING_PER_SECOND, MOVING_BURST, clock), clock, call=self.queue.add, spare=spare),
             again=self._look_again,
             wall=wall,
         )

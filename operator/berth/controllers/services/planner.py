@@ -176,8 +176,9 @@ class ServicePlanner:
             carries=carries(view, choice, known.signals),
         )
         plan = decide(view.rules, view.memory, sight, self._spot.cheapest(choice, risks, view.rules, cold, self.period))
-        view.memory, view.plan = plan.memory, plan
-        changed = plan.counts != {name: count for name, count in wanted.items() if count or name in plan.counts}
+        before, view.memory, view.plan = view.plan, plan.memory, plan
+        changed = before is not None and _says(before) != _says(plan)
+        changed |= plan.counts != {name: count for name, count in wanted.items() if count or name in plan.counts}
         self._reserve(view, choice, plan, now)
         view.plan_state = self._observer.state(view)
         if changed or not view.persisted or now - view.looked >= LOOK_PERIODS * self.period:
@@ -206,3 +207,8 @@ class ServicePlanner:
             default=0.0,
         )
         return cold + self.period, cold
+
+
+def _says(plan: Plan) -> object:
+    """What of a plan is a transition of the status, beside counts: written at once."""
+    return plan.phase, {kind: (verdict.status, verdict.reason) for kind, verdict in plan.conditions.items()}

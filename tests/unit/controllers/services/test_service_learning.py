@@ -31,7 +31,7 @@ class Running:
     """
 
     def __init__(self, demand: float, holds: float) -> None:
-        self.demand, self.holds, self.now = demand, holds, 1.7e9
+        self.demand, self.holds, self.now, self.silent = demand, holds, 1.7e9, False
         client: Any = SimpleNamespace(transport=SimpleNamespace(clock=FakeClock()))
         self.pods, recorder = Cache(client, PODS), SimpleNamespace()
         fleet = make_fleet([make_node(f"n{i}", pool=None, devices=8, labels=PRODUCT) for i in range(8)], pools=())
@@ -46,6 +46,8 @@ class Running:
         self, services: Sequence[ServiceQuery], percentile: Mapping[Any, int]
     ) -> Mapping[tuple[str, str], Telling]:
         """Demand is spread evenly; no time is kept beyond what a replica holds."""
+        if self.silent:
+            return {}
         pods = services[0].pods
         each = self.demand / max(len(pods), 1)
         seconds = {"ttft": 0.1 if each <= self.holds else 60.0}
@@ -55,6 +57,13 @@ class Running:
     async def history(self, *_: object) -> list[tuple[float, float | None]]:
         """None."""
         return []
+
+    async def carried_out(self) -> bool:
+        """Whether the service was sent to its reconciler since this was asked last."""
+        sent = bool(self.loop.queue.depth)
+        while self.loop.queue.depth:
+            self.loop.queue.done(await self.loop.queue.get())
+        return sent
 
     async def rounds(self, count: int) -> None:
         for _ in range(count):
@@ -94,6 +103,18 @@ async def test_replicas_follow_what_they_are_found_to_carry(share: float, fewest
     await running.rounds(200)
     assert fewest <= running.view.plan.replicas <= most
     assert "requests in flight, measured in" in running.view.plan.message
+
+
+async def test_a_condition_that_is_another_one_is_carried_out_at_once() -> None:
+    running = Running(demand=1.0, holds=10.0)
+    await running.rounds(3)
+    running.view.persisted, running.view.looked = {"phase": "Ready"}, running.now + 3600
+    await running.carried_out()
+    await running.rounds(1)
+    assert not await running.carried_out(), "nothing has changed"
+    running.silent = True
+    await running.rounds(1)
+    assert await running.carried_out()
 
 
 async def estimated() -> float:
