@@ -64,9 +64,9 @@ PERMISSIONS: Final[tuple[Permission, ...]] = (
     Permission("", "nodes", ("patch",), "the label of nodes that hold a model's weights", value="prefetch.enabled"),
     Permission("", "namespaces", _FOLLOW, "nothing is created in a namespace that is terminating"),
     Permission("", "services", ("get", "create"), "rendezvous: one headless Service per gang"),
-    Permission("", "services", ("patch",), "the address of an InferenceService"),
+    Permission("", "services", (*_FOLLOW, "patch"), "the address of an InferenceService, back when it is deleted"),
     Permission("apps", "deployments", (*_READ, "create", "patch", "delete"), "one per variant of a service"),
-    Permission("policy", "poddisruptionbudgets", ("get", "create", "patch"), "a drain takes few replicas at once"),
+    Permission("policy", "poddisruptionbudgets", (*_READ, "create", "patch"), "a drain takes few replicas at once"),
     Permission("gateway.networking.k8s.io", "gateways", ("get",), "a public route needs a listener that ends TLS"),
     Permission(
         "gateway.networking.k8s.io", "httproutes", ("get", "create", "patch", "delete"), "the route of a public service"

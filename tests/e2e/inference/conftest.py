@@ -38,6 +38,11 @@ PERIOD_SECONDS = 1.0
 SIGNAL: Json = {"name": "load", "source": "Prometheus", "preset": "vLLM", "perReplica": "5"}
 """A replica carries five requests in flight at the SLO; the simulated engines work on eight at once."""
 SLOTS = 8
+CHILDREN = (
+    "/api/v1/namespaces/{}/services/chat",
+    "/apis/policy/v1/namespaces/{}/poddisruptionbudgets/chat",
+)
+"""Of the service ``chat``, beside its Deployments."""
 
 
 @dataclass

@@ -11,17 +11,13 @@ import pytest
 
 from berth.devcluster.engines import replay
 from berth.devcluster.process import wait_until
-from tests.e2e.inference.conftest import PATIENCE, Services, template
+from tests.e2e.inference.conftest import CHILDREN, PATIENCE, Services, template
 from tests.e2e.inference.test_inference_spot import give_notice, on_spot, restored, zone_of
 
 Json = dict[str, Any]
 HOUR_SECONDS = 2.8
 TRACE = [4.0, 4, 4, 4, 4, 5, 6, 8, 12, 18, 26, 33, 38, 40, 40, 38, 36, 33, 28, 20, 12, 7, 5, 4]
 """Requests in flight by the hour."""
-UNWATCHED = (
-    "/api/v1/namespaces/{}/services/chat",
-    "/apis/policy/v1/namespaces/{}/poddisruptionbudgets/chat",
-)
 NEW = "registry.example/engine:2"
 
 
@@ -60,7 +56,7 @@ def test_a_day_of_ten_times_the_demand_and_its_mishaps(services: Services, spot_
     services.traffic("chat", replay(TRACE, HOUR_SECONDS))
     day = Day(services)
     day.until(3)
-    children = [path.format(services.namespace) for path in UNWATCHED]
+    children = [path.format(services.namespace) for path in CHILDREN]
     deleted = {path: services.api.get(path)["metadata"]["uid"] for path in children}
     for path in children:
         services.api.delete(path)

@@ -6,7 +6,7 @@ from typing import Any
 
 from berth.devcluster.process import wait_until
 from tests.e2e.conftest import settled
-from tests.e2e.inference.conftest import PATIENCE, SIGNAL, Services
+from tests.e2e.inference.conftest import CHILDREN, PATIENCE, SIGNAL, Services
 
 Json = dict[str, Any]
 STILL_SECONDS = 6.0  # longer than a service is ever left alone
@@ -67,6 +67,10 @@ def test_what_is_changed_or_deleted_by_hand_is_put_right(services: Services) -> 
     services.api.delete(path, propagationPolicy="Background")
     assert wait_until(lambda: services.api.exists(path) and services.api.get(path)["metadata"]["uid"] != before, 30)
     services.expect_ready("chat", 2)
+    children = [path.format(services.namespace) for path in CHILDREN]
+    for child in children:
+        services.api.delete(child)
+    assert wait_until(lambda: all(services.api.exists(child) for child in children), 10)
 
 
 def test_a_deleted_service_takes_its_children_along(services: Services) -> None:

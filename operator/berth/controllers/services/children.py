@@ -13,6 +13,7 @@ from berth.cluster import wire
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import NotFound
 from berth.cluster.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, HTTP_ROUTES, PODS, SERVICES, Kind
+from berth.controllers.services.childwatch import WATCHED
 from berth.controllers.services.deployments import ServiceDeployments
 from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.plans import service_plan
@@ -24,7 +25,7 @@ from berth.inference.service import Plan
 from berth.render.service.exposure import disruption_budget, http_route, service
 from berth.render.service.plan import Json
 
-AGAIN_SECONDS: Final = 600.0
+AGAIN_SECONDS: Final = 60.0
 """After so long a child that is not watched is read again: somebody may have deleted it."""
 
 
@@ -130,14 +131,20 @@ class ServiceChildren:
     async def _ensure(self, view: ServiceView, kind: Kind[Any], body: Json) -> None:
         """Apply a child unless it is known to be just that already."""
         digest, now = body["metadata"]["labels"][LABEL_APPLIED_HASH], self._clock()
-        if view.applied.get(kind.kind) == digest and now - view.checked.get(kind.kind, -inf) < self._again:
+        age = now - view.checked.get(kind.kind, -inf)
+        if view.applied.get(kind.kind) == digest and age < (inf if kind in WATCHED else self._again):
             return
-        found = await self._client.find(kind, body["metadata"]["name"], view.key[0])
-        if found is not None and not _owned(found.metadata, view.uid):
-            raise NameTaken(f"{kind.kind} {found.metadata.name}")
-        if found is None or found.metadata.labels.get(LABEL_APPLIED_HASH) != digest:
-            await self._client.apply(kind, body["metadata"]["name"], body, view.key[0], manager=FIELD_MANAGER)
-        view.applied[kind.kind], view.checked[kind.kind] = digest, now
+        view.checked[kind.kind] = now  # a deletion from here on takes it back
+        try:
+            found = await self._client.find(kind, body["metadata"]["name"], view.key[0])
+            if found is not None and not _owned(found.metadata, view.uid):
+                raise NameTaken(f"{kind.kind} {found.metadata.name}")
+            if found is None or found.metadata.labels.get(LABEL_APPLIED_HASH) != digest:
+                await self._client.apply(kind, body["metadata"]["name"], body, view.key[0], manager=FIELD_MANAGER)
+        except BaseException:
+            view.checked.pop(kind.kind, None)
+            raise
+        view.applied[kind.kind] = digest
 
     async def _withdraw(self, view: ServiceView) -> None:
         """Take back a route that may no longer be there."""

@@ -19,6 +19,7 @@ from berth.cluster.kinds import DEPLOYMENTS, INFERENCE_SERVICES
 from berth.cluster.queue import QueueClosed, WorkQueue
 from berth.cluster.ratelimit import TokenBucket
 from berth.controllers.services.children import ServiceChildren
+from berth.controllers.services.childwatch import ChildWatch
 from berth.controllers.services.demand import DemandBook
 from berth.controllers.services.exposure import Exposure
 from berth.controllers.services.judge import TemplateJudge
@@ -46,8 +47,6 @@ _LOG: Final = logging.getLogger(__name__)
 WORKERS: Final = 8
 GATHER_SECONDS: Final = 0.1
 """Changes of one service within this time are looked at together."""
-CHILDREN_PERIODS: Final = 40
-"""Control periods after which children that are not watched are read again."""
 LOOKS_PER_STEP: Final = 4
 """Control periods in a step of the forecaster: demand of a single moment is noise."""
 MOVING_PER_SECOND: Final = 1.0
@@ -95,6 +94,7 @@ class ServiceLoop:
             gone=self._gone,
             wall=wall,
         )
+        self._child_watch = ChildWatch(client, view=self.observer.view, wake=self.wake)
         market = Market(fleet, rooms, facts)
         demand = self._demand = DemandBook(source, fleet, step_seconds=LOOKS_PER_STEP * period)
         self._warmth = warmth = Warmth(pods, nodes)
@@ -116,7 +116,7 @@ class ServiceLoop:
             wall=wall,
         )
         children, exposure = (
-            ServiceChildren(client, self.observer, fleet, again=CHILDREN_PERIODS * period, wall=wall),
+            ServiceChildren(client, self.observer, fleet, again=LOOK_PERIODS * period, wall=wall),
             Exposure(client, again=LOOK_PERIODS * period),
         )
         self.services = Services(
@@ -127,7 +127,8 @@ class ServiceLoop:
 
     def every_cache(self) -> Iterator[Cache[Any]]:
         """The caches that must be warm."""
-        return self.caches.every()
+        yield from self.caches.every()
+        yield from self._child_watch.every()
 
     def wake(self, key: ServiceKey) -> None:
         """Something about the service is different: decide about it soon."""
