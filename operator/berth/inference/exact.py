@@ -4,6 +4,10 @@ A mix has few columns and rows but counts of up to thousands, so what the search
 node narrows the counts of some columns, or the sum of some; its relaxation bounds every mix within. Nodes are opened in
 the order of their bounds, so that the first whose relaxation is whole is the cheapest of all.
 
+What is split next is what the cost hangs on most: the distance from a whole number times the price. Before that, each
+row is joined by its roundings (:func:`~berth.inference.program.roundings`), without which few large replicas would be
+bounded by fractions of one. The search counts nodes and reads no clock: equal questions have equal answers anywhere.
+
 The relaxation is solved through its dual, ``max b·y − Σ u_j z_j`` with ``y·a_j − z_j ≤ c_j`` over the cost pieces j of
 length u_j: no slope is negative, so the origin is feasible and there is no first phase, and since narrowing counts
 changes the dual's objective alone, a node goes on from its parent's table and takes a few pivots. The counts are the
@@ -19,11 +23,13 @@ from typing import Final
 
 import numpy as np
 
-from berth.inference.program import TINY, Program, Solution
+from berth.inference.program import TINY, Program, Solution, roundings
 
-MOST_NODES: Final = 300
+MOST_NODES: Final = 120
 _MOST_PIVOTS: Final = 200
 _REPAIRS: Final = 40
+_TRIED: Final = 10
+"""Of so many nodes, the first ones and those left at the end, the mixes near their relaxations are looked at."""
 _WHOLE: Final = 1e-6
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -37,8 +43,8 @@ class GaveUp(Exception):
         self.best, self.bound = best, bound
 
 
-def enumerate_mix(program: Program, most_nodes: int = MOST_NODES) -> Solution | None:
-    """The cheapest solution, ``None`` where there is none.
+def enumerate_mix(program: Program, most_nodes: int = MOST_NODES, *, first: bool = False) -> Solution | None:
+    """The cheapest solution, or the ``first`` that is found; ``None`` where there is none.
 
     Raises:
         GaveUp: not decided within ``most_nodes``.
@@ -47,28 +53,36 @@ def enumerate_mix(program: Program, most_nodes: int = MOST_NODES) -> Solution | 
     root = relaxation.root()
     if root is None:
         return None
-    best = _repaired(program, root.filled)
-    upper = best.cost if best is not None else inf
-    heap, opened = [(root.bound, 0, root)], 1
-    while heap:
+    best, upper = None, inf
+    heap, opened, popped = [(root.bound, 0, root)], 1, 0
+    while heap and _better(heap[0][0], upper):
         bound, _, node = heapq.heappop(heap)
-        if not _better(bound, upper):
-            break
         split = relaxation.loosest(node.filled)
+        near = _whole(program, node.filled) if split is None else None
+        if split is None and near is None:  # rounding in the table; the other solver decides
+            raise GaveUp(best, bound)
+        if split is not None and popped < _TRIED:
+            near = _repaired(program, node.filled)
+        popped += 1
+        if near is not None and near.cost < upper:
+            best, upper = near, near.cost
+        if first and best is not None:
+            return best
         if split is None:
-            whole = _whole(program, node.filled)
-            if whole is None:  # rounding in the table; the other solver decides
-                raise GaveUp(best, bound)
-            if whole.cost < upper:
-                best, upper = whole, whole.cost
             continue
-        for child in relaxation.children(node, split):
+        for child in relaxation.children(node, split, upper):
             opened += 1
             if _better(child.bound, upper):
                 heapq.heappush(heap, (child.bound, opened, child))
-        if opened > most_nodes:
-            raise GaveUp(best, heap[0][0] if heap else bound)
+        if opened > most_nodes and heap:
+            raise GaveUp(_best_near(program, heap, best), heap[0][0])
     return None if best is None else Solution(best.counts, best.cost, best.cost, proven=True)
+
+
+def _best_near(program: Program, heap: list[tuple[float, int, _Node]], best: Solution | None) -> Solution | None:
+    """The cheapest of ``best`` and what is near the most promising nodes that are left."""
+    found = [_repaired(program, node.filled) for _, _, node in heapq.nsmallest(_TRIED, heap)]
+    return min((one for one in (best, *found) if one is not None), key=lambda one: one.cost, default=None)
 
 
 def _better(bound: float, upper: float) -> bool:
@@ -110,14 +124,15 @@ class _Relaxation:
                 start += length
         self.starts, self.ends, self.slopes = np.array(starts, float), np.array(ends, float), np.array(slopes)
         self.groups = [list(group) for group in program.groups]
+        prices = [column.pieces[0][1] if column.pieces else 0.0 for column in program.columns]
+        self.weights = [*(sum(prices[i] for i in group) / len(group) for group in self.groups), *prices]
         self.sums = np.zeros((len(self.groups), len(program.columns)))
         for position, group in enumerate(self.groups):
             self.sums[position, group] = 1.0
-        rows = np.array([row.coefficients for row in program.rows], float).reshape(
-            len(program.rows), len(program.columns)
-        )
-        self.rows = np.vstack([rows.reshape(len(rows), len(program.columns)), self.sums, -self.sums])
-        self.least = np.array([row.least for row in program.rows], float)
+        held = [*program.rows, *roundings(program.rows)]
+        rows = np.array([row.coefficients for row in held], float).reshape(len(held), len(program.columns))
+        self.rows = np.vstack([rows, self.sums, -self.sums])
+        self.least = np.array([row.least for row in held], float)
         self.prices, self.parts = len(self.rows), len(slopes)
 
     def root(self) -> _Node | None:
@@ -136,26 +151,28 @@ class _Relaxation:
         return sum(filled[i] for i in self.groups[position]) if position < count else filled[position - count]
 
     def loosest(self, filled: list[float]) -> int | None:
-        """The first group whose sum is not whole, else the column whose count is the least so; ``None`` for none."""
-        count = len(self.groups)
-        for position in range(count):
-            if _off(self.amount(filled, position)) > _WHOLE:
-                return position
-        worst = max(range(len(filled)), key=lambda i: _off(filled[i]), default=None)
-        return count + worst if worst is not None and _off(filled[worst]) > _WHOLE else None
+        """The sum or count that is off a whole number by the most money; ``None`` where all are whole."""
+        off = [_off(self.amount(filled, position)) for position in range(len(self.weights))]
+        loose = [position for position, distance in enumerate(off) if distance > _WHOLE]
+        return max(loose, key=lambda position: off[position] * (self.weights[position] + TINY), default=None)
 
-    def children(self, node: _Node, position: int) -> list[_Node]:
-        """The two nodes in which the amount at ``position`` is at most, and at least, the whole number next to it."""
+    def children(self, node: _Node, position: int, upper: float) -> list[_Node]:
+        """The two nodes in which the amount at ``position`` is at most, and at least, the whole number next to it.
+
+        One that cannot go below ``upper`` is left out.
+        """
         at = self.amount(node.filled, position)
         below, above = list(node.highs), list(node.lows)
         below[position], above[position] = floor(at), ceil(at)
         found = (
-            self._solve(node.table.copy(), list(node.basis), node.lows, below),
-            self._solve(node.table.copy(), list(node.basis), above, node.highs),
+            self._solve(node.table.copy(), list(node.basis), node.lows, below, upper),
+            self._solve(node.table.copy(), list(node.basis), above, node.highs, upper),
         )
         return [child for child in found if child is not None]
 
-    def _solve(self, table: Floats, basis: list[int], lows: list[int], highs: list[int]) -> _Node | None:
+    def _solve(
+        self, table: Floats, basis: list[int], lows: list[int], highs: list[int], upper: float = inf
+    ) -> _Node | None:
         count = len(self.groups)
         low, high = np.array(lows, float), np.array(highs, float)
         least = np.concatenate((self.least, low[:count], -high[:count]))
@@ -166,17 +183,20 @@ class _Relaxation:
         worth[self.prices : self.prices + self.parts] = -np.maximum(lengths, 0.0)
         reduced = worth[basis] @ table
         reduced[:-1] -= worth
-        if not _pivot(table, reduced, basis):
+        base = sum(column.cost(count) for column, count in zip(self.program.columns, lows[count:], strict=True))
+        if not _pivot(table, reduced, basis, upper - base):
             return None
         filled = low.tolist()
         for owner, amount in zip(self.owner, reduced[self.prices + self.parts : -1].tolist(), strict=True):
             filled[owner] += amount
-        base = sum(column.cost(count) for column, count in zip(self.program.columns, lows[count:], strict=True))
         return _Node(base + float(reduced[-1]), filled, lows, highs, table, basis)
 
 
-def _pivot(table: Floats, reduced: Floats, basis: list[int]) -> bool:
-    """Bring ``table`` with the ``reduced`` costs below it to the optimum; False where there is none."""
+def _pivot(table: Floats, reduced: Floats, basis: list[int], enough: float) -> bool:
+    """Bring ``table`` with the ``reduced`` costs below it to the optimum; False where there is none below ``enough``.
+
+    The value only grows on the way there.
+    """
     small = TINY * max(1.0, float(np.abs(reduced[:-1]).max(initial=0.0)))
     for step in range(_MOST_PIVOTS):
         steepest = step < _MOST_PIVOTS // 2  # later by Bland's rule, which never turns in circles
@@ -194,6 +214,8 @@ def _pivot(table: Floats, reduced: Floats, basis: list[int]) -> bool:
         table[leaving] = row
         reduced -= reduced[entering] * row
         basis[leaving] = entering
+        if not _better(float(reduced[-1]), enough):
+            return False
     return True
 
 

@@ -1,4 +1,7 @@
-"""Larger integer programs, by HiGHS through SciPy, which is loaded the first time that one is met."""
+"""Integer programs that the search of our own finds nothing for, by HiGHS through SciPy.
+
+SciPy is loaded the first time that one is met.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ import numpy as np
 
 from berth.inference.program import Program, Solution
 
-SECONDS: Final = 0.25
+NODES: Final = 1_000
 _OPTIMAL: Final = 0
 _INFEASIBLE: Final = 2
 
 
-def solve_mix(program: Program, seconds: float = SECONDS) -> Solution | bool | None:
-    """The cheapest solution found in ``seconds``; ``None`` where there is none, ``False`` where none was found."""
+def solve_mix(program: Program, most_nodes: int = NODES) -> Solution | bool | None:
+    """The cheapest solution found in ``most_nodes``; ``None`` where there is none, ``False`` where none was found."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
 
     parts = [(i, length, slope) for i, column in enumerate(program.columns) for length, slope in column.pieces]
@@ -30,7 +33,7 @@ def solve_mix(program: Program, seconds: float = SECONDS) -> Solution | bool | N
         integrality=np.ones(len(parts)),
         bounds=Bounds(np.zeros(len(parts)), np.array([length for _, length, _ in parts], float)),
         constraints=LinearConstraint(matrix[:, index], least, np.inf),
-        options={"time_limit": seconds, "mip_rel_gap": 0.0},
+        options={"node_limit": most_nodes, "mip_rel_gap": 0.0},
     )
     if answer.x is None:
         return None if answer.status == _INFEASIBLE else False

@@ -4,8 +4,9 @@ What a mix costs is what its replicas cost an hour and what their start costs: a
 cold start before it serves, and the one that it replaces is kept for as long, spread over a planning period. Without
 that, a cent's difference would move a service back and forth.
 
-Up to :data:`ENUMERATED` variants the search is complete; above, and where ties make it too long, a solver library goes
-on, with a limit of time, and the certificate says whether the answer is proven.
+The search is complete but for a budget of nodes, which few questions of up to a dozen variants use up; then the best
+mix found is taken and the certificate says that, and how far from it a cheaper one may be. No clock is read, so that a
+decision never hangs on how fast the machine is. A solver library is asked where the budget found no mix at all.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from math import ceil
 from typing import Final
 
 from berth.inference.exact import GaveUp, enumerate_mix
-from berth.inference.integer import SECONDS, solve_mix
+from berth.inference.integer import solve_mix
 from berth.inference.program import TINY, Column, Program, Row, Solution, pieces, rounded_up
 from berth.inference.records import Mix, MixBounds, Offer
 
-ENUMERATED: Final = 8
 _HOUR: Final = 3600.0
 _RANK, _START, _NAME = 1e-5, 1e-6, 1e-7
 """Of the price of the work, added to order what costs the same: rank, then what exists, then the name."""
@@ -55,32 +55,23 @@ def cheapest_mix(
     bounds: MixBounds,
     current: Mapping[str, int] | None = None,
     switching: Switching | None = None,
-    *,
-    seconds: float = SECONDS,
 ) -> Mix:
     """The cheapest mix of ``offers`` within ``bounds``, from ``current`` replicas by variant.
 
     Where no mix keeps all bounds, the one that carries the most: room, ``max_replicas`` and ``keep`` always hold; the
     floor and ``min_replicas`` as far as they can; then spot's share and zones, then the zone's survival, then the work.
-    ``seconds`` is the limit of the solver library. Deterministic: equal arguments give equal mixes, but for a limit of
-    time that is reached.
+    Deterministic: equal arguments give equal mixes.
     """
-    model = _Model(offers, bounds, dict(current or {}), switching or Switching(), seconds)
-    return model.solve()
+    return _Model(offers, bounds, dict(current or {}), switching or Switching()).solve()
 
 
 class _Model:
     """One question and the ways to relax it."""
 
     def __init__(
-        self,
-        offers: Sequence[Offer],
-        bounds: MixBounds,
-        current: Mapping[str, int],
-        switching: Switching,
-        seconds: float,
+        self, offers: Sequence[Offer], bounds: MixBounds, current: Mapping[str, int], switching: Switching
     ) -> None:
-        self.bounds, self.current, self.switching, self.seconds = bounds, current, switching, seconds
+        self.bounds, self.current, self.switching = bounds, current, switching
         self.offers = sorted((offer for offer in offers if self._allowed(offer)), key=lambda offer: offer.variant.name)
         self.kept = [max(0, bounds.keep.get(offer.variant.name, 0)) for offer in self.offers]
         self.most = max(bounds.max_replicas, sum(self.kept))
@@ -199,23 +190,17 @@ class _Model:
             return FLOOR
         return CAPACITY if self._least < min(self.bounds.min_replicas, self.most) else ""
 
-    def _answer(self, rows: Sequence[Row], columns: tuple[Column, ...] | None = None) -> Solution | None:
+    def _answer(
+        self, rows: Sequence[Row], columns: tuple[Column, ...] | None = None, *, first: bool = False
+    ) -> Solution | None:
         program = Program(columns or self.columns, tuple(rows), self.groups)
-        best: Solution | None = None
-        bound = 0.0
-        if len(program.columns) <= ENUMERATED:
-            try:
-                return enumerate_mix(program)
-            except GaveUp as gave_up:
-                best, bound = gave_up.best, gave_up.bound
-        found = solve_mix(program, self.seconds)
-        if found is None:
-            return None
-        if isinstance(found, bool):
-            return best or self._simple(program)
-        if best is not None and best.cost < found.cost:
-            return replace(best, bound=max(bound, min(found.bound, best.cost)))
-        return found if found.proven else replace(found, bound=min(found.cost, max(bound, found.bound)))
+        try:
+            return enumerate_mix(program, first=first)
+        except GaveUp as gave_up:
+            if gave_up.best is not None:
+                return replace(gave_up.best, bound=gave_up.bound)
+        found = solve_mix(program)
+        return self._simple(program) if isinstance(found, bool) else found
 
     @staticmethod
     def _simple(program: Program) -> Solution | None:
@@ -248,7 +233,7 @@ class _Model:
             target = min(self.bounds.work, carried)
             found = self._answer([*held, Row(WORK, tuple(self.caps), target * (1 - TINY))])
             if found is not None:
-                return found
+                return replace(found, proven=found.proven and most.proven)
             return Solution(tuple(counts), Program(self.columns, ()).cost(counts), 0.0, proven=False)
         counts_kept = tuple(self.kept)
         return Solution(counts_kept, Program(self.columns, ()).cost(counts_kept), 0.0, proven=False)
@@ -282,7 +267,7 @@ class _Model:
                     Column(column.name, low, (top := max(low, offer.room + offer.growth)), ((top - low, 1.0),))
                     for column, offer, low in zip(self.columns, self.offers, self.kept, strict=True)
                 )
-            if self._answer(held, columns) is not None:
+            if self._answer(held, columns, first=True) is not None:
                 return name
         return CAPACITY
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, floor
 from typing import Final
 
 TINY: Final = 1e-9
 _FRACTIONS: Final = range(1, 11)
+_FRACTION: Final = 1e-4
+"""A fraction below it may come of rounding, and is cut no further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +107,27 @@ def rounded_up(amount: float, sizes: Sequence[float]) -> float:
         if all(abs(size / unit - round(size / unit)) < TINY for size in sizes):
             return max(amount, unit * ceil(amount / unit - TINY))
     return amount
+
+
+def roundings(rows: Sequence[Row]) -> list[Row]:
+    """Rows that every solution in whole numbers keeps, and fractions need not: for rows without negative coefficients.
+
+    Mixed-integer rounding (Nemhauser and Wolsey, 1990): a row divided by one of its coefficients, with f the fraction
+    of its bound, gives ``Σ (⌊a⌋ + min(1, frac a / f))·n ≥ ⌈b⌉``.
+    """
+    found: dict[tuple[tuple[float, ...], float], Row] = {}
+    for row in rows:
+        if row.least <= 0 or min(row.coefficients, default=-1.0) < 0:
+            continue
+        for unit in sorted({a for a in row.coefficients if a > TINY}):
+            fraction = row.least / unit - floor(row.least / unit)
+            if fraction >= _FRACTION:
+                whole = tuple(_rounded(a / unit, fraction) for a in row.coefficients)
+                least = float(ceil(row.least / unit))
+                found.setdefault((whole, least), Row(row.name, whole, least))
+    return list(found.values())
+
+
+def _rounded(amount: float, fraction: float) -> float:
+    whole = floor(amount + TINY)
+    return whole + min(1.0, max(0.0, amount - whole) / fraction)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from berth.inference.exact import GaveUp, enumerate_mix
 from berth.inference.integer import solve_mix
 from berth.inference.mix import Switching, cheapest_mix
-from berth.inference.program import Column, Program, Row
+from berth.inference.program import Column, Program, Row, roundings
 from berth.inference.records import MixBounds, Offer, Variant
 
 CLOSE = 1e-4
@@ -125,7 +125,7 @@ def test_thousands_of_replicas_are_no_harder():
     assert mix.objective <= mix.lower_bound * (1 + 1e-3)
 
 
-def test_many_variants_go_to_the_solver_and_are_proven():
+def test_many_variants_of_few_sizes_are_proven():
     offers = [offer(f"v{number:02}", 1 + number / 50, 1 + number % 3, 3) for number in range(20)]
     mix = cheapest_mix(offers, bounds(31.5))
     assert mix.certificate == "Optimal"
@@ -141,6 +141,21 @@ def test_a_search_that_takes_too_long_says_so_and_the_solver_goes_on():
     proven = solve_mix(program)
     assert proven
     assert caught.value.bound <= proven.cost
+
+
+def test_a_budget_that_is_used_up_is_told_with_the_gap():
+    sizes = [(number, 0.4 + 0.37 * number * (number % 5 + 1)) for number in range(12)]
+    offers = [
+        offer(f"{'spot-' if zone else ''}{number}{zone}", size * (0.9 + number % 4 / 9) * (0.4 if zone else 1), size, 9)
+        for number, size in sizes
+        for zone in ("", "a", "b", "c")
+    ]
+    allowed = bounds(71.3, survive=57.1, on_demand_floor=2)
+    mix = cheapest_mix(offers, allowed)
+    assert mix.certificate == "Bounded"
+    assert 0.8 * mix.objective < mix.lower_bound < mix.objective
+    assert keeps(offers, tuple(mix.counts.get(entry.variant.name, 0) for entry in offers), allowed)
+    assert cheapest_mix(offers[::-1], allowed) == mix
 
 
 AMOUNTS = st.sampled_from([0.25, 0.4, 1.0, 1.3, 2.6])
@@ -177,7 +192,7 @@ def keeps(offers: list[Offer], chosen: tuple[int, ...], allowed: MixBounds) -> b
     pairs = list(zip(offers, chosen, strict=True))
     total, carried = sum(chosen), sum(o.variant.capacity * n for o, n in pairs)
     spot = sum(n for o, n in pairs if o.variant.spot)
-    lost = [sum(o.variant.capacity * n for o, n in pairs if o.variant.zone == zone) for zone in ("a", "b")]
+    lost = [sum(o.variant.capacity * n for o, n in pairs if o.variant.zone == zone) for zone in ("a", "b", "c")]
     return (
         carried >= allowed.work - 1e-9
         and allowed.min_replicas <= total <= allowed.max_replicas
@@ -240,9 +255,25 @@ def test_both_solvers_agree(columns: list[Column], data: st.DataObject):
         exact = enumerate_mix(program)
     except GaveUp:
         return
-    solved = solve_mix(program, 5.0)
+    solved = solve_mix(program, 100_000)
     assert solved is not False
     assert (exact is None) == (solved is None)
     if exact is not None:
         assert program.feasible(exact.counts)
         assert exact.cost == pytest.approx(solved.cost, rel=CLOSE, abs=CLOSE)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.one_of(st.just(0.0), st.floats(0.05, 9)), min_size=1, max_size=4),
+    st.floats(0.01, 30),
+    st.lists(st.integers(0, 40), min_size=4, max_size=4),
+)
+def test_a_rounding_cuts_off_no_whole_numbers(sizes: list[float], least: float, numbers: list[int]):
+    row, chosen = Row("", tuple(sizes), least), numbers[: len(sizes)]
+    assert not row.holds(chosen) or all(cut.holds(chosen) for cut in roundings([row]))
+
+
+def test_a_rounding_knows_that_a_large_replica_is_whole():
+    assert roundings([Row("Work", (4.0, 1.0), 5.0)]) == [Row("Work", (1.0, 1.0), 2.0)]
+    assert roundings([Row("Work", (4.0, -1.0), 5.0)]) == []
