@@ -124,7 +124,7 @@ class Race:
         if self.count < _MEMORY_DAYS * self.day:
             mean = self.carried / max(self.count, 1)
             scores += np.float32(_DOUBT_STEPS * max(mean, 0.5)) * _DOUBT
-        members = np.argpartition(scores, MEMBERS, axis=1)[:, :MEMBERS]
+        members = np.argpartition(scores, MEMBERS, axis=1)[:, :MEMBERS].copy()  # a view would keep all candidates
         chosen = np.take_along_axis(scores, members, axis=1).astype(np.float64)
         best = chosen.min(axis=1, keepdims=True)
         weights = np.exp(-(chosen - best) / (_CLOSE * best + 1e-9))
