@@ -71,7 +71,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """One query."""
         length = int(self.headers.get("Content-Length", 0))
-        form = {key: values[0] for key, values in parse_qs(self.rfile.read(length).decode()).items()}
+        asked = self.rfile.read(length)
+        if len(asked) < length:
+            raise ConnectionResetError("whoever asked has gone")
+        form = {key: values[0] for key, values in parse_qs(asked.decode()).items()}
         query, kind, result = form.get("query", ""), "vector", list[dict[str, object]]()
         name = query.partition('__name__="')[2].partition('"')[0]
         if self.path.endswith("/query_range"):
