@@ -34,6 +34,8 @@ Cheapest = Callable[[Sequence[Offer], MixBounds, Mapping[str, int]], Mix]
 """Finds the cheapest mix within bounds, given the counts there are."""
 
 LOOK_SECONDS = 15.0
+DRAIN_SECONDS = 60.0
+"""What replicas about to be taken have for their last answers at least, where the others carry the work."""
 _SOME_WORK = 1e-3
 """Any at all: what one replica carries."""
 SAME_SECONDS = 60.0
@@ -59,7 +61,11 @@ def decide(rules: Rules, memory: Memory, sight: Sight, cheapest: Cheapest) -> Pl
     safe = 0.0 if rules.mode is Mode.MANUAL else min(max(need.work, way.kept), aim)
     least = min(need.floor, mix.replicas)
     short = bool(shortage(mix, need))
-    counts = settle(mix.counts, sight.wanted, sight.replicas, variants, safe, rooms, least, short=short)
+    ends = min((replica.leaving_at for replica in sight.replicas if replica.leaving_at is not None), default=math.inf)
+    counts = settle(
+        mix.counts, sight.wanted, sight.replicas, variants, safe, rooms, least,
+        short=short, urgent=ends - sight.now <= DRAIN_SECONDS + LOOK_SECONDS,
+    )  # fmt: skip
     counts = {name: count for name, count in counts.items() if count or sight.wanted.get(name)}
     decision = _decision(sight, need, counts, way, rules, variants)
     advice = None

@@ -39,14 +39,16 @@ def settle(
     least: int = 0,
     *,
     short: bool = False,
+    urgent: bool = False,
 ) -> dict[str, int]:
     """What each Deployment is to ask for now, on the way from ``wanted`` to ``goal``.
 
     ``goal`` counts replicas that will stay; those about to be taken are asked for beside them, where there is room
     (``rooms``: replicas of a variant that can exist), until they are replaced. ``work`` is carried by, and ``least`` is
     the number of, ready replicas all the time as far as it is so now. ``short``: the goal is less than is needed, so
-    those about to be taken serve to their end. A variant that is not in ``variants`` has no offer any more: its
-    capacity counts as none.
+    those about to be taken serve to their end. ``urgent``: they need what is left to them for their last answers, so
+    they go as soon as the others carry the work, though the goal is not reached yet. A variant that is not in
+    ``variants`` has no offer any more: its capacity counts as none.
     """
     capacity = {name: variant.capacity for name, variant in variants.items()}
     stays = staying({name: wanted.get(name, 0) for name in goal.keys() | wanted.keys()}, replicas)
@@ -68,7 +70,8 @@ def settle(
                 break
             counts[name] -= 1
             surplus -= 1
-    replaced = not short and carried >= work - 1e-9 and serving >= least
+    reached = urgent or all(ready.get(name, 0) >= count for name, count in goal.items())
+    replaced = not short and reached and carried >= work - 1e-9 and serving >= least
     for name, count in counts.items():
         asked = _asked(count, replicas, name)[0 if replaced else 1]
         counts[name] = min(asked, max(wanted.get(name, 0), rooms.get(name, asked)))

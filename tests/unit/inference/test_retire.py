@@ -34,7 +34,7 @@ def noticed(variant: str, count: int) -> tuple[Replica, ...]:
 
 def settled(goal: dict[str, int], wanted: dict[str, int], pods: Any, work: float, **more: Any) -> dict[str, int]:
     rooms = more.pop("rooms", dict.fromkeys(VARIANTS, 50))
-    return settle(goal, wanted, pods, VARIANTS, work, rooms, more.pop("least", 0))
+    return settle(goal, wanted, pods, VARIANTS, work, rooms, more.pop("least", 0), **more)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,16 @@ def test_replicas_that_a_notice_takes_are_replaced_first_and_then_drained() -> N
     assert settled({"od": 2}, {"od": 2}, both, 2.0) == {"od": 3}
     assert settled({"od": 2}, {"od": 3}, both + starting("od", 1), 2.0) == {"od": 3}
     assert settled({"od": 2}, {"od": 3}, ready(od=2) + noticed("od", 1), 2.0) == {"od": 2}
+
+
+def test_a_spare_that_a_notice_takes_is_replaced_elsewhere_first_too_unless_its_time_is_short() -> None:
+    goal, before, during = {"od": 3}, {"dear": 1, "od": 2}, {"dear": 1, "od": 3}
+    pods = noticed("dear", 1) + ready(od=2)
+    assert settled(goal, before, pods, 2.0) == during
+    assert settled(goal, during, pods + starting("od", 1), 2.0) == during
+    assert settled(goal, during, noticed("dear", 1) + ready(od=3), 2.0) == {"dear": 0, "od": 3}
+    assert settled(goal, before, pods, 2.0, urgent=True) == {"dear": 0, "od": 3}
+    assert settled(goal, before, pods, 3.0, urgent=True) == during, "none to spare"
 
 
 def test_nothing_is_asked_for_beyond_room() -> None:
@@ -143,9 +153,11 @@ def carry(counts: dict[str, int], pods: tuple[Replica, ...], variants: dict[str,
     return sum(variants[name].capacity * count for name, count in left.items()), sum(left.values())
 
 
-@given(goal=numbers, wanted=numbers, drawn=replicas, work=st.floats(0, 20), least=st.integers(0, 8))
+@given(
+    goal=numbers, wanted=numbers, drawn=replicas, work=st.floats(0, 20), least=st.integers(0, 8), urgent=st.booleans()
+)
 def test_our_own_decrease_never_takes_ready_work_below_the_need_and_settles_at_once(
-    goal: dict[str, int], wanted: dict[str, int], drawn: Any, work: float, least: int
+    goal: dict[str, int], wanted: dict[str, int], drawn: Any, work: float, least: int, urgent: bool
 ) -> None:
     pods = tuple(
         make_replica(f"p{i}", variant, ready=is_ready, leaving_at=60.0 if gone else None, terminating=terminating)
@@ -154,7 +166,7 @@ def test_our_own_decrease_never_takes_ready_work_below_the_need_and_settles_at_o
     rooms = {name: max(goal.get(name, 0), wanted.get(name, 0)) for name in VARIANTS}
     work = min(work, sum(VARIANTS[name].capacity * count for name, count in goal.items()))
     least = min(least, sum(goal.values()))
-    after = settle(goal, wanted, pods, VARIANTS, work, rooms, least)
+    after = settle(goal, wanted, pods, VARIANTS, work, rooms, least, urgent=urgent)
     before_work, before_count = carry(staying(wanted, pods), pods, VARIANTS)
     after_work, after_count = carry(after, pods, VARIANTS)
     assert after_work >= min(work, before_work) - 1e-6
@@ -162,4 +174,4 @@ def test_our_own_decrease_never_takes_ready_work_below_the_need_and_settles_at_o
     assert all(count <= max(rooms[name], wanted.get(name, 0)) for name, count in after.items())
     out = {pod for name in VARIANTS for pod in victims(pods, name, wanted.get(name, 0))}
     left = tuple(pod for pod in pods if pod.name not in out)
-    assert settle(goal, after, left, VARIANTS, work, rooms, least) == after
+    assert settle(goal, after, left, VARIANTS, work, rooms, least, urgent=urgent) == after
