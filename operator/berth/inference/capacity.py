@@ -339,7 +339,7 @@ def _in_flight(rates: Floats, arrivals: float, share: float) -> tuple[float, int
     total = weights.sum() + beyond
     mean = float(weights @ np.arange(held + 1)) + beyond * (held + 1 / (1 - ratio))
     below = np.cumsum(weights) / total
-    if below[-1] >= share:
-        return float(mean / total), max(1, int(np.searchsorted(below, share)))
+    if below[-1] >= share - _ROUNDING:
+        return float(mean / total), max(1, int(np.searchsorted(below, share - _ROUNDING)))
     left = (1 - share) * total / beyond
-    return float(mean / total), held + int(np.ceil(np.log(left) / np.log(ratio)))
+    return float(mean / total), held + int(np.ceil(np.log(left) / np.log(ratio) - _ROUNDING))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from berth.catalogue.load import load
@@ -97,6 +97,7 @@ SLACK = 1 + 1e-6
 
 @settings(max_examples=120, deadline=None)
 @given(SPEEDS, HELD, PROMISES)
+@example(Speed(0.0001, 0.017554689068381663, 0.0, 0.001, 0.001953125, 1.0), 1, Promise(90.0, 0.2, 0.02, 0.2))
 def test_the_promise_is_kept_at_the_percentile_and_the_queue_is_stable(roof: Speed, held: int, promise: Promise):
     found = at_promise(roof, held, promise, SIZING)
     assert 0 <= found.batch <= held
