@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from berth.api.names import CACHE_MANAGER
+from berth.api.names import CACHE_MANAGER, LABEL_VARIANT
 from berth.cluster import wire
 from berth.cluster.cache import Cache
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import Conflict, NotFound
 from berth.cluster.kinds import NODES
+from berth.controllers.services.observe import ServiceObserver
+from berth.controllers.services.rollout import rolled
+from berth.controllers.services.view import ServiceView
 from berth.controllers.services.warmth import cache_labels
 from berth.values import EPHEMERAL_STORAGE, parse_resource
 
 HELD: Final = "true"
+TEMPLATE_LABEL: Final = "pod-template-hash"
+"""Of a Deployment's pods: the end of their ReplicaSet's name."""
 MOST_WRITES: Final = 20
 """In one round; the rest comes in the next ones. It is only ever reached by a fleet that has no labels yet."""
 
@@ -31,6 +36,32 @@ def local_storage(node: wire.Node) -> int | None:
     """Bytes that pods and images may have of its disk; None where it does not say."""
     text = node.status.allocatable.get(EPHEMERAL_STORAGE)
     return parse_resource(EPHEMERAL_STORAGE, text) if text is not None else None
+
+
+def current_replicas(observer: ServiceObserver, view: ServiceView) -> set[str]:
+    """The uids of pods that run what the spec asks for now, and so hold the weights that it names.
+
+    Those of a Deployment of ours that has rolled out and is to roll no further; pods of others may carry its labels.
+    """
+    if view.persisted.get("observedGeneration") != view.object.metadata.generation:
+        return set()
+    sets = {
+        name: f"{deployment.metadata.name}-"
+        for name, deployment in observer.deployments(view).items()
+        if name not in view.refused and not deployment.spec.paused and rolled(deployment)
+    }
+    return {
+        pod.metadata.uid
+        for pod in observer.pods(view)
+        if not pod.metadata.deleting and _of(pod, sets.get(pod.metadata.labels.get(LABEL_VARIANT, ""), ""))
+    }
+
+
+def _of(pod: wire.Pod, prefix: str) -> bool:
+    """Whether its ReplicaSet is one of the Deployment that names them with ``prefix``."""
+    owner = pod.metadata.controller()
+    template = pod.metadata.labels.get(TEMPLATE_LABEL, "")
+    return bool(prefix) and owner is not None and owner.name == prefix + template
 
 
 class CacheLabels:

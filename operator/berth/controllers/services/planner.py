@@ -90,6 +90,9 @@ class ServicePlanner:
         now = self._wall()
         await self._demand.poll(services, pods, now)
         for view, choice in services:
+            if view.uid not in self._observer.views:
+                self._demand.forget(view.uid)  # it has gone while the source was asked
+                continue
             known = self._demand.of(view)
             listen(view, choice, known.signals, known.telling, self._observer.replicas(view, {}), now)
 
@@ -167,7 +170,7 @@ class ServicePlanner:
             wanted=wanted,
             replicas=replicas,
             seen=known.seen,
-            foreseen=Foreseen(target.work, target.point, target.quantile, horizon),
+            foreseen=Foreseen(target.work, target.point, target.quantile, horizon, target.basis),
             offers=self._spot.offers(offers, risks, staying(wanted, replicas)),
             cold_start_seconds=cold,
             slo_met=slo_met(view, known.telling),

@@ -21,11 +21,12 @@ from berth.cluster.client import ApiClient
 from berth.cluster.errors import AlreadyExists, BadRequest, ClusterError, Forbidden, Invalid, NotLeading
 from berth.cluster.kinds import PODS
 from berth.controllers.facts import shorten
-from berth.controllers.services.cachelabels import CacheLabels, local_storage, under_disk_pressure
+from berth.controllers.services.cachelabels import CacheLabels, current_replicas, local_storage, under_disk_pressure
 from berth.controllers.services.demand import DemandBook, method_of
 from berth.controllers.services.facts import is_ready
 from berth.controllers.services.fetches import ended_at, failure, fetched_for
 from berth.controllers.services.observe import ServiceObserver
+from berth.controllers.services.perspec import PerSpec
 from berth.controllers.services.planner import LOOK_PERIODS, ServicePlanner
 from berth.controllers.services.plans import deployment_plan
 from berth.controllers.services.supply import Choice, PodFacts
@@ -109,8 +110,8 @@ class Prefetcher:
         self._verdicts: dict[str, Verdict] = {}
         self._barred: dict[str, float] = {}  # name of a fetching pod -> until when it is not made again
         self._refused: dict[str, tuple[int, float, str]] = {}  # service -> its generation, until when, and why
-        self._kept: dict[str, tuple[tuple[int, int], Keeping | None]] = {}
-        self._ways: dict[tuple[str, str], tuple[tuple[int, int], str]] = {}
+        self._kept: PerSpec[Keeping | None] = PerSpec(fleet)
+        self._ways: PerSpec[str] = PerSpec(fleet)
         self._defects: dict[str, str] = {}
         self._ended = asyncio.Event()
         pods.subscribe(self._on_pod)
@@ -186,31 +187,20 @@ class Prefetcher:
 
     def _forget_gone(self) -> None:
         live = self._observer.views
-        self._kept = {uid: known for uid, known in self._kept.items() if uid in live}
+        self._kept.keep(live)
+        self._ways.keep(live)
         self._refused = {uid: known for uid, known in self._refused.items() if uid in live}
         self._defects = {uid: known for uid, known in self._defects.items() if uid in live}
-        self._ways = {key: known for key, known in self._ways.items() if key[0] in live}
 
     def _keeping(self, view: ServiceView, choice: Choice) -> Keeping | None:
-        state = (view.object.metadata.generation, self._fleet.catalogue_version)
-        known = self._kept.get(view.uid)
         variant = next(iter(choice.variants.values()), None)
-        if known is not None and known[0] == state:
-            return known[1]
         if variant is None:
             return None
-        found = keeping(deployment_plan(view, variant, self._fleet))
-        self._kept[view.uid] = (state, found)
-        return found
+        return self._kept.get(view, lambda: keeping(deployment_plan(view, variant, self._fleet)))
 
     def _unfetchable(self, book: _Book, variant: Variant) -> str:
         view = book.view
-        state = (view.object.metadata.generation, self._fleet.catalogue_version)
-        known = self._ways.get((view.uid, variant.name))
-        if known is None or known[0] != state:
-            known = (state, unfetchable(deployment_plan(view, variant, self._fleet)))
-            self._ways[view.uid, variant.name] = known
-        return known[1]
+        return self._ways.get(view, lambda: unfetchable(deployment_plan(view, variant, self._fleet)), variant.name)
 
     def _note_holders(self, books: Iterable[_Book]) -> None:
         """A replica that is ready has loaded its weights, so its node holds them; one that was slow had lost them."""
@@ -218,10 +208,11 @@ class Prefetcher:
         users: dict[str, set[str]] = {}  # by label of weights that are images
         for book in books:
             label, nodes = book.keeping.label, set()
+            current = current_replicas(self._observer, book.view)
             for pod in self._observer.pods(book.view):
                 nodes.add(pod.spec.node_name)
                 node = self._nodes.get(pod.spec.node_name)
-                if node is not None and is_ready(pod):
+                if node is not None and is_ready(pod) and pod.metadata.uid in current:
                     self._labels.ready(pod, node, label, cold=self._warmth.cold(pod))
             if book.keeping.image:
                 users.setdefault(label, set()).update(nodes)

@@ -21,7 +21,7 @@ from berth.controllers.services.judge import TemplateJudge
 from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.planner import LOOK_PERIODS, ServicePlanner
 from berth.controllers.services.plans import freeze, service_plan
-from berth.controllers.services.rollout import Turn
+from berth.controllers.services.rollout import Turn, held
 from berth.controllers.services.status import Figures, Json, Learned, body, learned_body, rejected, unsaved
 from berth.controllers.services.supply import COLD_QUANTILE, Choice, Market
 from berth.controllers.services.troubles import refusal, told, trouble
@@ -66,10 +66,15 @@ class Services:
     async def reconcile(self, key: ServiceKey) -> None:
         """Raises what the API server answers; the queue then comes back to it."""
         view = self._observer.view(key)
-        if view is None:
+        if view is None or view.object.metadata.deleting:
             return
-        if view.object.metadata.deleting:
-            return
+        try:
+            await self._reconcile(view)
+        finally:
+            if view.uid not in self._observer.views:
+                self.forget(view)  # it has gone meanwhile
+
+    async def _reconcile(self, view: ServiceView) -> None:
         if view.spec is None:
             reason, message = view.problem or ("SpecInvalid", "the spec cannot be read")
             await self._reject(view, reason, message)
@@ -246,17 +251,19 @@ class Services:
             ServiceEvent.ROLLOUT_PAUSED,
             ServiceEvent.SCALE_CONTESTED,
         }
-        events = list(plan.events)
+        carried_out = any(count and name not in view.refused for name, count in plan.counts.items())
+        events = [event for event in plan.events if carried_out or event.reason != ServiceEvent.SCALED_UP]
         refused = refusal(view.refused)
         if refused is not None:
             events.append(Event(ServiceEvent.REJECTED, refused.message, warning=True))
         contested = self._children.deployments.contested(view)
         if contested:
             events.append(Event(ServiceEvent.SCALE_CONTESTED, contested, warning=True))
-        if turn is not None and turn.stuck and turn.waiting:
-            waiting = ", ".join(sorted(turn.waiting))
+        if turn is not None and turn.stuck:
             events.append(
-                Event(ServiceEvent.ROLLOUT_PAUSED, f"{turn.rolling} is not ready: {turn.stuck}; {waiting} wait", True)
+                Event(
+                    ServiceEvent.ROLLOUT_PAUSED, held(turn, view.spec.rollout if view.spec is not None else None), True
+                )
             )
         if not known.heard and self._wall() - (known.lost_at or self._wall()) < LOOK_PERIODS * self._planner.period:
             events = [

@@ -52,10 +52,12 @@ class Turn:
 
 
 def turns(live: Mapping[str, wire.Deployment], goals: Mapping[str, str]) -> Turn | None:
-    """Whose turn it is, given the digest of the template that each variant should run; None with all done."""
+    """Whose turn it is, given the digest of the template that each variant should run; None with all done, or with
+    the last on its way and not stuck."""
     stale = sorted(name for name, goal in goals.items() if live[name].spec.paused or _hash(live[name]) != goal)
     if not stale:
-        return None
+        stuck = sorted(name for name in goals if not rolled(live[name]) and _stuck(live[name]))
+        return Turn(stuck[0], frozenset(), _stuck(live[stuck[0]])) if stuck else None
     rolling = sorted(name for name, goal in goals.items() if name not in stale and not _done(live[name]))
     first = (rolling or stale)[0]
     return Turn(first, frozenset(stale) - {first}, _stuck(live[first]))
@@ -65,11 +67,14 @@ def _hash(deployment: wire.Deployment) -> str:
     return deployment.metadata.labels.get(LABEL_TEMPLATE_HASH, "")
 
 
-def _done(deployment: wire.Deployment) -> bool:
-    """Whether every replica has the template that was applied last and is ready."""
+def rolled(deployment: wire.Deployment) -> bool:
+    """Whether no pod has another template than the one that was applied last."""
     status = deployment.status
-    seen = status.observed_generation >= deployment.metadata.generation
-    return seen and status.updated_replicas >= status.replicas and _ready(deployment)
+    return status.observed_generation >= deployment.metadata.generation and status.updated_replicas >= status.replicas
+
+
+def _done(deployment: wire.Deployment) -> bool:
+    return rolled(deployment) and _ready(deployment)
 
 
 def _ready(deployment: wire.Deployment) -> bool:
@@ -79,6 +84,14 @@ def _ready(deployment: wire.Deployment) -> bool:
 def _stuck(deployment: wire.Deployment) -> str:
     stated = wire.condition(deployment.status.conditions, "Progressing")
     return stated.message if stated is not None and stated.reason == "ProgressDeadlineExceeded" else ""
+
+
+def held(turn: Turn, rollout: Rollout | None) -> str:
+    """What is told of a rollout that is stuck: who waits for it, and what the user's own bounds have to do with it."""
+    waiting = f"; {', '.join(sorted(turn.waiting))} wait" if turn.waiting else ""
+    unavailable = rollout.max_unavailable if rollout is not None else None
+    kept = f"; rollout.maxUnavailable {unavailable} keeps each replica until its successor is ready"
+    return f"{turn.rolling} is not ready: {turn.stuck}{kept if unavailable in NONE else ''}{waiting}"
 
 
 def blocked(deployment: wire.Deployment, unbound_seconds: float, space: Space) -> bool:

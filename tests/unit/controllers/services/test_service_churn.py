@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
+
+import pytest
 
 from berth.cluster import wire
 from berth.cluster.cache import Cache
+from berth.cluster.errors import NotFound
 from berth.cluster.kinds import INFERENCE_SERVICES, NODES, PODS, Kind
 from berth.controllers.services.loop import ServiceLoop
 from berth.telemetry.metrics import Metrics
@@ -102,6 +107,36 @@ class World:
         await self.loop.planner.decide_all()
         await self.loop.prefetcher.round()
 
+    async def hasty(self, number: int) -> None:
+        """A service is deleted while its source is asked, and one while it is looked at."""
+        for moment in ("poll", "apply"):
+            name = f"{moment}-{number}"
+            made = make_view(name, **SPEC).object
+            self.server.spec = json.loads(bytes(made.spec))
+            self.server.objects.clear()
+            self.loop.caches.services.observe(decode(INFERENCE_SERVICES, name, {"spec": self.server.spec}))
+            (view,) = self.loop.observer.views.values()
+            where = self.loop._demand._source if moment == "poll" else self.server
+            with patch.object(where, moment, self._deleting(name, getattr(where, moment))):
+                await self.loop.planner.ask()
+                await self.loop.planner.decide_all()
+                with suppress(NotFound):
+                    await self.loop.services.reconcile(view.key)
+            assert not self.loop.observer.views
+            for deployment in list(self.loop.caches.deployments):
+                self.loop.caches.deployments.remove(deployment)
+
+    def _deleting(self, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def then(*arguments: Any, **more: Any) -> Any:
+            known = self.loop.caches.services.get(name, "serving")
+            if known is not None:
+                self.loop.caches.services.remove(known)
+            if INFERENCE_SERVICES in arguments:
+                raise NotFound(404, "NotFound", "it has gone")
+            return await call(*arguments, **more)
+
+        return then
+
 
 def decode(kind: Kind[Any], name: str, body: Json, **meta: Any) -> Any:
     own = {"name": name, "namespace": "serving", "uid": f"uid-of-{name}", "generation": 1,
@@ -142,12 +177,13 @@ def _within(thing: object) -> Iterator[tuple[str, object]]:
             yield f"{type(thing).__name__}.{name}", getattr(thing, name, None)
 
 
-async def test_what_comes_and_goes_leaves_nothing() -> None:
+@pytest.mark.parametrize("life", [World.one, World.hasty])
+async def test_what_comes_and_goes_leaves_nothing(life: Callable[[World, int], Awaitable[None]]) -> None:
     world = World()
     for number in range(5):
-        await world.one(number)
+        await life(world, number)
     before = held(world.loop)
     for number in range(5, 55):
-        await world.one(number)
+        await life(world, number)
     grown = {path for path, size in held(world.loop).items() if size > before.get(path, 0) + 20}
     assert {path for path in grown if not path.startswith(BOUNDED)} == set()

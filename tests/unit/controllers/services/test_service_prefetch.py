@@ -92,8 +92,22 @@ class World:
         kinds = {"accelerators": {"types": ["L4"], "perReplica": 1}}
         caches.services.observe(make_view(**{**own, **kinds, **spec}).object)
         (self.view,) = observer.views.values()
+        self.view.persisted = {"observedGeneration": self.view.object.metadata.generation}
         self.planner.decide(self.view)
         (self.variant,) = self.market.choice(self.view).variants.values()
+        self.caches = caches
+        self.deployment()
+
+    def deployment(self, *, replicas: int = 1, updated: int = 1) -> None:
+        """That of the variant, of whose pods ``updated`` run what is asked for."""
+        owner = {"kind": "InferenceService", "name": "chat", "uid": self.view.uid, "controller": True}
+        labels = {"berth.dev/service-name": "chat", "berth.dev/variant": self.variant.name}
+        meta = {"name": "d", "namespace": "serving", "labels": labels, "ownerReferences": [owner]}
+        body = {
+            "metadata": meta,
+            "status": {"observedGeneration": 99, "replicas": replicas, "updatedReplicas": updated},
+        }
+        self.caches.deployments.observe(self.server._answer(DEPLOYMENTS, self.server.put(DEPLOYMENTS, body)))
 
     def node(self, name: str, *, conditions: list[Json] | None = None, **labels: str) -> None:
         body = {"metadata": {"name": name, "labels": labels}, "status": {"conditions": conditions or []}}
@@ -103,9 +117,9 @@ class World:
         """So much is to be ready at the horizon."""
         self.demand.of(self.view).target = Target(work, work)
 
-    def replica(self, name: str, node: str, *, ready_after: float | None = None) -> None:
-        owner = {"kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
-        labels = {"berth.dev/service-name": "chat", "berth.dev/variant": self.variant.name}
+    def replica(self, name: str, node: str, *, ready_after: float | None = None, of: str = "d") -> None:
+        owner = {"kind": "ReplicaSet", "name": f"{of}-h", "uid": "u", "controller": True}
+        labels = {"berth.dev/service-name": "chat", "berth.dev/variant": self.variant.name, "pod-template-hash": "h"}
         conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": stamp(0)}]
         if ready_after is not None:
             conditions.append({"type": "Ready", "status": "True", "lastTransitionTime": stamp(ready_after)})
@@ -170,6 +184,22 @@ async def test_nodes_of_ready_replicas_are_labelled_once() -> None:
         await world.round()
     assert world.labelled() == {"n1"}
     assert world.writes() == [("apply", "nodes", "n1")]
+
+
+async def test_only_replicas_that_run_what_is_asked_for_show_where_its_weights_are() -> None:
+    world = World()
+    world.replica("foreign", "n0", ready_after=90, of="somebody-s")
+    world.replica("a", "n1", ready_after=90)
+    world.deployment(replicas=2, updated=1)
+    await world.round()
+    assert world.labelled() == set(), "it may have loaded those that the spec named before"
+    world.deployment(replicas=2, updated=2)
+    world.view.persisted = {"observedGeneration": 0}
+    await world.round()
+    assert world.labelled() == set(), "the spec has changed and was not carried out yet"
+    world.view.persisted = {"observedGeneration": world.view.object.metadata.generation}
+    await world.round()
+    assert world.labelled() == {"n1"}
 
 
 async def test_a_fleet_without_labels_gets_them_by_and_by() -> None:
