@@ -1,26 +1,37 @@
 """A Prometheus server's answer becomes series, within bounds: only the fields that are needed are read.
 
 An answer with a warning is not whole: a store was not reached, or samples were left out. What is missing from it would
-look like a service without load, so that such an answer is none.
+look like a service without load; such an answer stands only for what it is seen to show in full.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final
 
 import msgspec
 
 MOST_SERIES: Final = 250_000
 """Of one answer: buckets of 10,000 replicas."""
-REMARK: Final = "PromQL info"
+INFO: Final = "PromQL info"
 """Begins notes about how a query is written, which older servers put among the warnings."""
+REMARK: Final = "PromQL "
+"""Begins these, and notes that series were left out of the answer for what they hold, which harms nobody else."""
+FIX: Final = "mend that store, or set prometheus.url to a server that has all series"
 
 
 class PrometheusError(Exception):
     """The server did not answer a query; the message says how, in a few words."""
+
+
+class NotWhole(PrometheusError):
+    """Some store or series is missing from an answer; ``series`` is what came."""
+
+    def __init__(self, why: str, series: list[Series]) -> None:
+        fix = "" if why.startswith(REMARK) else f"; {FIX}"
+        super().__init__(f"Prometheus' answer is not whole: {why[:200]}{fix}")
+        self.series = series
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +64,28 @@ _ANSWER: Final = msgspec.json.Decoder(_Answer)
 _RESULT: Final = msgspec.json.Decoder(list[_Found])
 
 
-def series_of(body: bytes, status: int) -> list[Series]:
-    """The series in an answer of HTTP ``status``; none for a scalar. Raises: PrometheusError."""
+def series_of(body: bytes, status: int, *, strict: bool = False) -> list[Series]:
+    """The series in an answer of HTTP ``status``; none for a scalar.
+
+    ``strict``: a series that was left out for what it holds matters too. Raises: PrometheusError, NotWhole.
+    """
     try:
         answer = _ANSWER.decode(body)
         if answer.status != "success":
             raise PrometheusError(f"Prometheus refuses the query ({status}): {answer.error[:200]}".rstrip(": "))
-        partial = next((text for text in answer.warnings or () if not text.startswith(REMARK)), None)
-        if partial is not None:
-            raise PrometheusError(f"Prometheus' answer is not whole: {partial[:200]}")
         if answer.data is None:
             raise PrometheusError("Prometheus' answer cannot be read (no data)")
         found = [] if answer.data.result_type == "scalar" else _RESULT.decode(answer.data.result)
         if len(found) > MOST_SERIES:
             raise PrometheusError(f"Prometheus' answer has {len(found)} series, more than {MOST_SERIES}")
-        return [_series(entry) for entry in found]
+        series = [_series(entry) for entry in found]
     except ValueError as problem:  # also what msgspec raises
         raise PrometheusError(f"Prometheus' answer cannot be read ({status})") from problem
+    remark = INFO if strict else REMARK
+    missing = next((text for text in answer.warnings or () if not text.startswith(remark)), None)
+    if missing is not None:
+        raise NotWhole(missing, series)
+    return series
 
 
 def _series(entry: _Found) -> Series:
@@ -77,8 +93,3 @@ def _series(entry: _Found) -> Series:
     if points is None:
         raise ValueError("a series without a number")
     return Series(entry.metric, tuple((at, float(value)) for at, value in points))
-
-
-def no_cookies() -> CookieJar:
-    """A jar that keeps nothing: what one server sets is never sent to another, nor back."""
-    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))

@@ -1,7 +1,8 @@
 """Demand from a Prometheus server: one query per figure for all services, and range queries for what was before.
 
-An empty answer means that nobody reports, which is not a zero; NaN and infinity are not known either. Error texts are
-short and carry neither credentials nor addresses beyond the server's own name.
+An empty answer means that nobody reports, which is not a zero; NaN and infinity are not known either. An answer from
+which a store is missing counts for the services all of whose pods it shows. Error texts are short and carry neither
+credentials nor addresses beyond the server's own name.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any, Final
 
 import httpx
 
-from berth.telemetry.answers import PrometheusError, Series, no_cookies, series_of
+from berth.telemetry.answers import NotWhole, PrometheusError, Series, series_of
+from berth.telemetry.loads import Answer, Loads, pod_of
 from berth.telemetry.presets import Preset, presets
 from berth.telemetry.promql import (
     buckets_query,
@@ -26,12 +28,21 @@ from berth.telemetry.promql import (
     service_query,
 )
 from berth.telemetry.quantiles import bound_of, from_buckets
-from berth.telemetry.readings import History, Reading, ServiceName, ServiceQuery, SignalQuery, Telling
+from berth.telemetry.readings import (
+    History,
+    Reading,
+    ServiceName,
+    ServiceQuery,
+    SignalQuery,
+    Telling,
+    measured,
+    plausible,
+)
+from berth.telemetry.sessions import session
+from berth.telemetry.times import TIMES_SECONDS, Times
 
 MOST_POINTS: Final = 10_000
 """Of one range query; servers refuse 11,000."""
-TIMES_SECONDS: Final = 60.0
-"""How often measured times are asked for; they move slowly and cost the server most."""
 ROUND_SECONDS: Final = 10.0
 """Of all that a round asks: decisions wait for it. What has not been answered by then is not known."""
 CUSTOM_PARALLEL: Final = 16
@@ -67,13 +78,7 @@ class Prometheus:
     def __init__(self, settings: PrometheusSettings, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self.settings = settings
         verify: Any = str(settings.ca_file) if settings.ca_file is not None else True
-        self._client = httpx.AsyncClient(
-            timeout=settings.timeout_seconds,
-            verify=verify,
-            transport=transport,
-            follow_redirects=False,
-            cookies=no_cookies(),
-        )
+        self._client = session(timeout=settings.timeout_seconds, verify=verify, transport=transport)
         self._gate = asyncio.Semaphore(settings.parallel)
         self._custom_gate = asyncio.Semaphore(CUSTOM_PARALLEL)
 
@@ -115,9 +120,10 @@ class Prometheus:
                         raise PrometheusError(f"Prometheus' answer is longer than {most >> 10} KiB")
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError) as problem:
             raise PrometheusError(f"Prometheus does not answer ({type(problem).__name__})") from problem
+        custom = bool(url)
         if len(body) > BYTES_AT_ONCE:
-            return await asyncio.to_thread(series_of, bytes(body), answer.status_code)
-        return series_of(bytes(body), answer.status_code)
+            return await asyncio.to_thread(series_of, bytes(body), answer.status_code, strict=custom)
+        return series_of(bytes(body), answer.status_code, strict=custom)
 
     def _headers(self, place: httpx.URL) -> dict[str, str]:
         """The token, for the server that it is meant for: another host never sees it, nor does a plainer scheme."""
@@ -134,7 +140,7 @@ class PrometheusSource:
         self, server: Prometheus, *, round_seconds: float = ROUND_SECONDS, wall: Callable[[], float] = time.time
     ) -> None:
         self._server, self._round, self._wall = server, round_seconds, wall
-        self._times: dict[ServiceName, dict[str, float]] = {}
+        self._times = Times()
         self._times_at = -math.inf
         self._reported: dict[tuple[ServiceName, str], frozenset[str]] = {}  # service, preset -> pods heard of before
 
@@ -162,10 +168,10 @@ class PrometheusSource:
                     place = (service.key, signal.preset)
                     before = self._reported.get(place, frozenset()) & frozenset(service.pods)
                     reported[place] = before | answer.pods.get(service.key, frozenset())
-                    readings[signal.name] = answer.reading(service.key, presets()[signal.preset], self._wall(), before)
+                    readings[signal.name] = answer.reading(service, presets()[signal.preset], self._wall(), before)
                     in_flight |= answer.by_pod.get(service.key, {})
                     waiting |= answer.waiting.get(service.key, {})
-            times = self._times.get(service.key, {})
+            times = self._times.of(service.key, self._wall())
             told[service.key] = Telling(readings, in_flight, waiting, times, tokens.get(service.key))
         self._reported = reported
         return told
@@ -182,7 +188,7 @@ class PrometheusSource:
             for aliases in preset.load:
                 for series in await self._server.range(service_query(aliases, preset, service), since, until, step):
                     for at, value in series.points:
-                        if math.isfinite(value):
+                        if plausible(value) and since - step <= at <= until + step:
                             total[at] = total.get(at, 0.0) + value
         except PrometheusError:
             return None
@@ -194,7 +200,7 @@ class PrometheusSource:
 
     async def _figures(
         self, services: Sequence[ServiceQuery], percentile: Mapping[ServiceName, int], deadline: float
-    ) -> tuple[dict[str, _Loads], dict[ServiceName, float]]:
+    ) -> tuple[dict[str, Loads], dict[ServiceName, float]]:
         """Loads by preset and tokens by service; of a preset whose loads are not told nothing more is asked."""
         used = {signal.preset for service in services for signal in service.signals if signal.source == "Prometheus"}
         asked = [preset for name, preset in presets().items() if name in used]
@@ -204,31 +210,34 @@ class PrometheusSource:
         await self._measure_times(heard, services, percentile, deadline)
         return loads, await self._tokens(heard, services, deadline)
 
-    async def _instant(self, query: str, deadline: float) -> list[Series]:
+    async def _instant(self, query: str, deadline: float) -> Answer:
         """Raises: PrometheusError, also when ``deadline`` of the loop's clock is over."""
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._server.instant(query)
+                return Answer(await self._server.instant(query))
+        except NotWhole as problem:
+            return Answer(problem.series, str(problem))
         except TimeoutError as problem:
             raise PrometheusError("Prometheus does not answer in time") from problem
 
-    async def _loads(self, preset: Preset, services: Sequence[ServiceQuery], deadline: float) -> _Loads:
-        loads = _Loads()
+    async def _loads(self, preset: Preset, services: Sequence[ServiceQuery], deadline: float) -> Loads:
+        loads = Loads()
         pods, by_key = owner_by_pod(services), {service.key: service for service in services}
         for aliases in preset.load:
             for place, labels in enumerate(preset.labels()):
                 query = load_query(aliases, labels, counter=preset.kind == "counter")
                 try:
-                    found = await self._instant(query, deadline)
+                    answer = await self._instant(query, deadline)
                 except PrometheusError as problem:
                     loads.problem = str(problem)
                     return loads
-                for series in found:
+                loads.answers.append(answer)
+                for series in answer.series:
                     value = series.points[0][1]
                     if preset.matchers:
                         owner = owner_by_labels(preset.matchers[place], series.labels, by_key)
                     else:
-                        owner = pods.get((series.labels.get("namespace", ""), series.labels.get("pod", "")))
+                        owner = pods.get(pod_of(series))
                     if owner is not None:
                         pod = series.labels.get("pod", "") if not preset.matchers else ""
                         loads.add(owner, pod, value, waits=aliases == preset.waiting)
@@ -242,50 +251,50 @@ class PrometheusSource:
         deadline: float,
     ) -> None:
         if not asked:
-            self._times, self._times_at = {}, -math.inf
+            self._times_at = -math.inf  # anew as soon as something answers
         if not asked or self._wall() - self._times_at < TIMES_SECONDS:
             return
         self._times_at = self._wall()
         owners = owner_by_pod(services)
-        times: dict[ServiceName, dict[str, float]] = {}
         for preset in asked:
+            mine = [service for service in services if any(each.preset == preset.name for each in service.signals)]
             for name, aliases in preset.seconds.items():
                 try:
-                    found = await self._instant(buckets_query(aliases), deadline)
+                    answer = await self._instant(buckets_query(aliases), deadline)
                 except PrometheusError:
                     continue
                 buckets: dict[ServiceName, dict[float, float]] = {}
-                for series in found:
-                    owner = owners.get((series.labels.get("namespace", ""), series.labels.get("pod", "")))
-                    bound = bound_of(series.labels)
-                    if owner is not None and bound is not None:
-                        mine = buckets.setdefault(owner, {})
-                        mine[bound] = mine.get(bound, 0.0) + series.points[0][1]
-                for owner, counts in buckets.items():
-                    value = from_buckets(counts, percentile.get(owner, 99) / 100)
-                    if value is not None:
-                        times.setdefault(owner, {})[name] = value
-        self._times = times
+                for series in answer.series:
+                    owner = owners.get(pod_of(series))
+                    bound, count = bound_of(series.labels), series.points[0][1]
+                    if owner is not None and bound is not None and plausible(count):
+                        counts = buckets.setdefault(owner, {})
+                        counts[bound] = counts.get(bound, 0.0) + count
+                heard = [service.key for service in mine if answer.covers(service)]
+                values = {key: from_buckets(buckets.get(key, {}), percentile.get(key, 99) / 100) for key in heard}
+                self._times.hear(preset.name, name, values, self._wall())
+        self._times.forget_all_but({service.key for service in services})
 
     async def _tokens(
         self, asked: Sequence[Preset], services: Sequence[ServiceQuery], deadline: float
     ) -> dict[ServiceName, float]:
         owners = owner_by_pod(services)
         rates: dict[ServiceName, float] = {}
-        lost: set[str] = set()
+        partly: set[ServiceName] = set()
         for preset in asked:
             if not preset.tokens:
                 continue
+            mine = [service for service in services if any(each.preset == preset.name for each in service.signals)]
             try:
-                found = await self._instant(load_query(preset.tokens, ("namespace", "pod"), counter=True), deadline)
+                answer = await self._instant(load_query(preset.tokens, ("namespace", "pod"), counter=True), deadline)
             except PrometheusError:
-                lost.add(preset.name)
+                partly |= {service.key for service in mine}
                 continue
-            for series in found:
-                owner = owners.get((series.labels.get("namespace", ""), series.labels.get("pod", "")))
-                if owner is not None and math.isfinite(series.points[0][1]):
+            partly |= {service.key for service in mine if not answer.covers(service)}
+            for series in answer.series:
+                owner = owners.get(pod_of(series))
+                if owner is not None and plausible(series.points[0][1]):
                     rates[owner] = rates.get(owner, 0.0) + series.points[0][1]
-        partly = {service.key for service in services if any(signal.preset in lost for signal in service.signals)}
         return {key: rate for key, rate in rates.items() if key not in partly}
 
     async def _customs(
@@ -326,43 +335,3 @@ class PrometheusSource:
         if len(found) != 1:
             return Reading("Unknown", reason=f"the query gives {len(found)} series; aggregate it to one")
         return measured(found[0].points[0][1], self._wall())
-
-
-class _Loads:
-    """The load of each service under one preset."""
-
-    def __init__(self) -> None:
-        self.totals: dict[ServiceName, float] = {}
-        self.by_pod: dict[ServiceName, dict[str, float]] = {}
-        self.waiting: dict[ServiceName, dict[str, float]] = {}
-        self.pods: dict[ServiceName, set[str]] = {}
-        self.problem = ""
-
-    def add(self, owner: ServiceName, pod: str, value: float, *, waits: bool = False) -> None:
-        """One series of ``owner``, which ``waits`` in the engine; a value that is no number makes the sum none."""
-        self.totals[owner] = self.totals.get(owner, 0.0) + value
-        if pod:
-            self.pods.setdefault(owner, set()).add(pod)
-        if pod and math.isfinite(value):
-            mine = self.by_pod.setdefault(owner, {})
-            mine[pod] = mine.get(pod, 0.0) + value
-            if waits:
-                self.waiting.setdefault(owner, {})[pod] = value
-
-    def reading(self, owner: ServiceName, preset: Preset, now: float, before: frozenset[str]) -> Reading:
-        """What is known of one service; ``before``: its live pods that were heard of earlier, most of whom must be."""
-        if self.problem:
-            return Reading("Unknown", at=now, reason=self.problem)
-        if owner not in self.totals:
-            return Reading("Unknown", at=now, reason=f"no series of {' or '.join(preset.names)}")
-        lost = before - self.pods.get(owner, set())
-        if 2 * len(lost) > len(before):
-            return Reading("Unknown", at=now, reason=f"{len(lost)} of {len(before)} replicas are no longer reported")
-        return measured(self.totals[owner], now)
-
-
-def measured(value: float, at: float) -> Reading:
-    """A number that was measured: Value, Idle at zero, Unknown where it is none."""
-    if not math.isfinite(value) or value < 0:
-        return Reading("Unknown", at=at, reason=f"the answer is {value}")
-    return Reading("Value" if value > 0 else "Idle", value, at)

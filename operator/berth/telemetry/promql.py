@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from berth.telemetry.presets import Preset
 from berth.telemetry.readings import ServiceName, ServiceQuery
@@ -71,7 +72,7 @@ def owner_by_labels(
     """The service whose namespace and name ``matcher`` reads from the labels of ``series``."""
     found: dict[str, str] = {}
     for label, text in matcher.items():
-        match = re.fullmatch(_capture(text), series.get(label, ""))
+        match = _capture(text).fullmatch(series.get(label, ""))
         if match is None:
             return None
         found |= match.groupdict()
@@ -79,12 +80,11 @@ def owner_by_labels(
     return key if key in services else None
 
 
-def _capture(text: str) -> str:
+@cache
+def _capture(text: str) -> re.Pattern[str]:
     parts = re.split(r"(\{namespace\}|\{name\}|\*)", text)
-    return "".join(
-        {"{namespace}": "(?P<namespace>[^/]+)", "{name}": "(?P<name>[^/]+)", "*": ".*"}.get(part, re.escape(part))
-        for part in parts
-    )
+    known = {"{namespace}": "(?P<namespace>[^/]+)", "{name}": "(?P<name>[^/]+)", "*": ".*"}
+    return re.compile("".join(known.get(part, re.escape(part)) for part in parts))
 
 
 def _pattern(text: str, service: ServiceQuery) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 State = Literal["Value", "Idle", "Unknown"]
 ServiceName = tuple[str, str]
@@ -25,6 +25,22 @@ class Reading:
     load: float | None = None
     at: float = 0.0
     reason: str = ""
+
+
+MOST_LOAD: Final = 1e15
+"""Of one service or replica: what is more has not been counted."""
+
+
+def plausible(value: float) -> bool:
+    """Whether ``value`` can be a load: a number, not negative and not beyond all bounds."""
+    return 0 <= value <= MOST_LOAD
+
+
+def measured(value: float, at: float) -> Reading:
+    """A number that was measured: Value, Idle at zero, Unknown where it is no load."""
+    if not plausible(value):
+        return Reading("Unknown", at=at, reason=f"the answer is {value}")
+    return Reading("Value" if value > 0 else "Idle", value, at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,22 +8,35 @@ silent the demand is not known. Pods remember nothing, so there is no history, a
 from __future__ import annotations
 
 import asyncio
-import math
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from berth.telemetry.answers import no_cookies
 from berth.telemetry.counters import Counter
 from berth.telemetry.presets import Preset, presets
-from berth.telemetry.prometheus import measured
-from berth.telemetry.readings import History, Reading, ServiceName, ServiceQuery, SignalQuery, Telling
+from berth.telemetry.readings import (
+    History,
+    Reading,
+    ServiceName,
+    ServiceQuery,
+    SignalQuery,
+    Telling,
+    measured,
+    plausible,
+)
+from berth.telemetry.sessions import session
 
 SOURCE: Final = "Pods"
+MOST_OF_A_LINE: Final = 8 << 10
+"""Characters of one sample: the time to parse one grows with the square of its labels."""
+MOST_OF_ALL_LINES: Final = 512 << 10
+"""Characters of all samples of one pod that are wanted; an engine has a few, a web server some hundreds."""
 PodName = tuple[str, str]
 """(namespace, name)."""
 
@@ -78,7 +91,7 @@ class _Sum:
         if 2 * silent > self.asked:
             why = max(self.problems, key=self.problems.count)
             return Reading("Unknown", at=now, reason=f"{silent} of {self.asked} replicas are silent: {why}")
-        return measured(math.fsum(self.by_pod.values()) * pods / len(self.by_pod), now)
+        return measured(sum(self.by_pod.values()) * pods / len(self.by_pod), now)
 
 
 class PodSource:
@@ -94,14 +107,7 @@ class PodSource:
     ) -> None:
         self._resolve, self._bounds, self._wall = resolve, bounds, wall
         limits = httpx.Limits(max_connections=bounds.parallel, max_keepalive_connections=bounds.parallel)
-        self._client = httpx.AsyncClient(
-            timeout=bounds.seconds,
-            limits=limits,
-            transport=transport,
-            trust_env=False,
-            follow_redirects=False,
-            cookies=no_cookies(),
-        )
+        self._client = session(timeout=bounds.seconds, limits=limits, transport=transport, trust_env=False)
         self._gate = asyncio.Semaphore(bounds.parallel)
         self._counters: dict[tuple[PodName, str], Counter] = {}
 
@@ -169,6 +175,8 @@ class PodSource:
             return Silent("the answer is no exposition text")
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as problem:
             return Silent(f"no answer ({type(problem).__name__})")
+        except Exception as problem:  # the text is the user's own, and whatever it does to a parser harms nobody else
+            return Silent(f"the answer cannot be read ({type(problem).__name__})")
 
     async def _read(self, place: Endpoint) -> str:
         url = httpx.URL(scheme="http", host=place.host, port=place.port, path=place.path)
@@ -224,14 +232,14 @@ class PodSource:
                 in_flight |= summed.by_pod
                 waiting |= _waiting(preset, {pod: answers[service.namespace, pod] for pod in summed.by_pod})
             made = [value for each in rates.values() if (value := _first(preset.tokens, each)) is not None]
-            tokens = math.fsum(made) if made else tokens
+            tokens = sum(made) if made else tokens
         return Telling(readings, in_flight, waiting, tokens_per_second=tokens)
 
     def _rates(self, pod: PodName, answer: Mapping[str, float], names: Iterable[str], now: float) -> dict[str, float]:
         """Of every counter that the pod showed before too."""
         found: dict[str, float] = {}
         for name in names:
-            if name not in answer or not math.isfinite(answer[name]):
+            if name not in answer or not plausible(answer[name]):
                 continue
             before = self._counters.get((pod, name))
             self._counters[(pod, name)] = Counter(answer[name], now)
@@ -244,14 +252,26 @@ class PodSource:
 def totals(text: str, names: frozenset[str]) -> dict[str, float]:
     """The sum over the samples of each of ``names`` in an exposition text; what is not there is left out.
 
-    Only the lines that carry one of the names are parsed. Raises: ValueError for a line that is none.
+    Only the lines that carry one of the names are parsed. Raises: ValueError for a line that is none, Silent where the
+    lines are more or longer than those of an engine can be: to parse them would hold up everybody.
     """
-    lines = [line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] in names]
+    lines, length = list[str](), 0
+    for match in _lines(names).finditer(text):
+        line = match.group()
+        length += len(line)
+        if len(line) > MOST_OF_A_LINE or length > MOST_OF_ALL_LINES:
+            raise Silent("its series or their labels are too many")
+        lines.append(line)
     found: dict[str, float] = {}
     for family in text_string_to_metric_families("\n".join(lines) + "\n"):
         for sample in family.samples:
             found[sample.name] = found.get(sample.name, 0.0) + sample.value
     return found
+
+
+@cache
+def _lines(names: frozenset[str]) -> re.Pattern[str]:
+    return re.compile(rf"^(?:{'|'.join(map(re.escape, sorted(names)))})[ \t{{].*", re.MULTILINE)
 
 
 def _preset(signal: SignalQuery) -> Preset | None:
@@ -282,7 +302,7 @@ def _load(preset: Preset, values: Mapping[str, float], shown: Mapping[str, float
             if _first(aliases, shown) is not None:
                 raise Silent("a rate needs two rounds")
             raise Silent(f"it does not show {' or '.join(aliases)}")
-        if not math.isfinite(value) or value < 0:
+        if not plausible(value):
             raise Silent(f"{aliases[0]} is {value}")
         total += value
     return total

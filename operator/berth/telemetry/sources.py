@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from berth.telemetry.defects import Defects
 from berth.telemetry.readings import DemandSource, History, Reading, ServiceName, ServiceQuery, SignalQuery, Telling
 
 _LOG: Final = logging.getLogger(__name__)
@@ -18,7 +19,7 @@ class Sources:
 
     def __init__(self, by_name: Mapping[str, DemandSource]) -> None:
         self._by_name = by_name
-        self._defects: dict[str, str] = {}  # source -> what made its last round fail
+        self._defects = Defects(_LOG)
 
     async def poll(
         self, services: Sequence[ServiceQuery], percentile: Mapping[ServiceName, int]
@@ -42,15 +43,13 @@ class Sources:
         try:
             answer = await self._by_name[name].poll(services, percentile)
         except Exception as problem:  # a defect of ours: what this source should have told is not known, and no more
-            if self._defects.get(name) != repr(problem):
-                _LOG.error("demand of source %s cannot be read", name, exc_info=problem)
-            self._defects[name] = repr(problem)
+            self._defects.note(name, f"demand of source {name} cannot be read", problem)
             reading = Reading("Unknown", reason=f"what {name} answers cannot be read ({type(problem).__name__})")
             return {
                 service.key: Telling({signal.name: reading for signal in service.signals if signal.source == name})
                 for service in services
             }
-        self._defects.pop(name, None)
+        self._defects.over(name)
         return answer
 
     async def history(

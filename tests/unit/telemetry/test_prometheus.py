@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import gzip
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,67 +12,34 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from berth.telemetry.answers import FIX
 from berth.telemetry.prometheus import (
     MOST_BYTES,
     MOST_POINTS,
-    TIMES_SECONDS,
     Prometheus,
     PrometheusSettings,
     PrometheusSource,
 )
-from berth.telemetry.readings import Reading, ServiceQuery, SignalQuery, Telling
-from tests.unit.telemetry.servers import Heard, Server, serving
+from berth.telemetry.readings import Reading, SignalQuery
+from tests.unit.telemetry.asking import (
+    ENGINE,
+    ERROR,
+    NOW,
+    RUNNING,
+    WAITING,
+    Wall,
+    asking,
+    by_metric,
+    poll,
+    query,
+    refusing,
+    series,
+    success,
+)
+from tests.unit.telemetry.servers import Heard, serving
 
-ENGINE = SignalQuery("engine", "Prometheus", "vLLM")
 GATEWAY = SignalQuery("gateway", "Prometheus", "EnvoyGateway")
 CUSTOM = SignalQuery("own", "Prometheus", "Custom", "sum(jobs)")
-NOW = 5000.0
-
-
-def series(value: float | str, **labels: str) -> Any:
-    return {"metric": {"namespace": "serving", "pod": "chat-1", **labels}, "value": [NOW, str(value)]}
-
-
-def success(*found: Any, kind: str = "vector") -> Any:
-    return {"status": "success", "data": {"resultType": kind, "result": list(found)}}
-
-
-def by_metric(answers: Mapping[str, list[Any]]) -> Callable[[Heard], Any]:
-    """The answer to a query is that of the first entry whose name occurs in it, empty without one."""
-    return lambda heard: success(*next((v for name, v in answers.items() if f'"{name}"' in heard.form["query"]), []))
-
-
-class Wall:
-    at = NOW
-
-    def __call__(self) -> float:
-        return self.at
-
-
-@asynccontextmanager
-async def asking(
-    answer: Callable[[Heard], Any], *, slow: float = 0.0, round_seconds: float = 10.0, **fields: Any
-) -> AsyncIterator[tuple[PrometheusSource, Server, Wall]]:
-    async with serving(answer, slow=slow) as server:
-        settings = PrometheusSettings(server.url, **{"timeout_seconds": 2.0, **fields})
-        client, wall = Prometheus(settings), Wall()
-        try:
-            yield PrometheusSource(client, round_seconds=round_seconds, wall=wall), server, wall
-        finally:
-            await client.close()
-
-
-def query(*signals: SignalQuery, name: str = "chat", pods: tuple[str, ...] = ("chat-1", "chat-2")) -> ServiceQuery:
-    return ServiceQuery("serving", name, signals or (ENGINE,), pods, (f"{name}-l4",))
-
-
-async def poll(answer: Callable[[Heard], Any], *signals: SignalQuery, **more: Any) -> Telling:
-    async with asking(answer, **more) as (source, _, _):
-        asked = query(*signals)
-        return (await source.poll([asked], {}))[asked.key]
-
-
-RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 
 
 @pytest.mark.parametrize(
@@ -86,9 +53,14 @@ RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
         ({RUNNING: [series("NaN")]}, Reading("Unknown", None, NOW, "the answer is nan")),
         ({RUNNING: [series(3), series("NaN", pod="chat-2")]}, Reading("Unknown", None, NOW, "the answer is nan")),
         ({RUNNING: [series("+Inf")]}, Reading("Unknown", None, NOW, "the answer is inf")),
+        ({RUNNING: [series(-3), series(4, pod="chat-2")]}, Reading("Unknown", None, NOW, "the answer is -3.0")),
+        ({RUNNING: [series(1e300)] * 2}, Reading("Unknown", None, NOW, "the answer is 1e+300")),
+        ({RUNNING: [series(3, model="a\nb"), series(3, model='"} 9')]}, Reading("Value", 6.0, NOW)),
+        ({RUNNING: [series(3) | {"value": [NOW * 1e9, "3"]}]}, Reading("Value", 3.0, NOW)),
     ],
     ids=["sum over figures and pods", "zero is idle", "empty is unknown", "another's pod", "another namespace", "NaN",
-         "one NaN is enough", "infinity"],
+         "one NaN is enough", "infinity", "less than nothing hides nothing", "beyond all bounds", "odd labels",
+         "of the future"],
 )  # fmt: skip
 async def test_what_an_answer_means(answers: dict[str, list[Any]], expected: Reading) -> None:
     assert (await poll(by_metric(answers))).readings["engine"] == expected
@@ -121,18 +93,6 @@ async def test_the_load_of_each_pod_is_told() -> None:
     assert (found.in_flight, found.waiting) == ({"chat-1": 5.0, "chat-2": 4.0}, {"chat-1": 2.0})
 
 
-def refusing(status: int, body: Any) -> Callable[[Heard], Any]:
-    def answer(_: Heard) -> web.Response:
-        if isinstance(body, str):
-            return web.Response(status=status, text=body)
-        return web.json_response(body, status=status)
-
-    return answer
-
-
-ERROR = {"status": "error", "errorType": "bad_data", "error": "parse error"}
-
-
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -145,7 +105,7 @@ ERROR = {"status": "error", "errorType": "bad_data", "error": "parse error"}
         (refusing(200, {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}}]}}),
          "Prometheus' answer cannot be read (200)"),
         (refusing(200, success(series(3)) | {"warnings": ["store a: no such host"]}),
-         "Prometheus' answer is not whole: store a: no such host"),
+         f"Prometheus' answer is not whole: store a: no such host; {FIX}"),
         (lambda _: "x" * (MOST_BYTES + 1), f"Prometheus' answer is longer than {MOST_BYTES >> 10} KiB"),
         (lambda _: web.Response(status=307, headers={"Location": "http://127.0.0.1:1/"}),
          "Prometheus' answer cannot be read (307)"),
@@ -154,6 +114,16 @@ ERROR = {"status": "error", "errorType": "bad_data", "error": "parse error"}
 async def test_a_server_that_refuses_is_unknown_and_says_how(answer: Callable[[Heard], Any], reason: str) -> None:
     reading = (await poll(answer)).readings["engine"]
     assert (reading.state, reading.load, reading.reason) == ("Unknown", None, reason)
+
+
+def zipped(size: int) -> Callable[[Heard], Any]:
+    body = gzip.compress(b" " * size)
+    return lambda _: web.Response(body=body, headers={"Content-Encoding": "gzip"})
+
+
+async def test_a_small_answer_that_unpacks_to_a_large_one_is_too_long() -> None:
+    reading = (await poll(zipped(MOST_BYTES + 1))).readings["engine"]
+    assert reading.reason == f"Prometheus' answer is longer than {MOST_BYTES >> 10} KiB"
 
 
 async def test_a_server_that_is_slow_or_gone_is_unknown() -> None:
@@ -201,9 +171,42 @@ async def test_the_token_is_for_its_own_host_and_no_cookie_is_kept(tmp_path: Pat
     assert not any("Cookie" in heard.headers for heard in (*enforcer.heard, *server.heard))
 
 
-async def test_a_note_about_a_query_leaves_its_answer_whole() -> None:
-    noted = success(series(3)) | {"warnings": ["PromQL info: metric might not be a counter"]}
-    assert (await poll(lambda _: noted)).readings["engine"].load == 6.0
+INFO, DROPPED = (
+    "PromQL info: metric might not be a counter",
+    "PromQL warning: encountered a mix of histograms and floats",
+)
+
+
+@pytest.mark.parametrize("notes", [{"infos": [INFO]}, {"warnings": [INFO]}, {"warnings": [DROPPED]}])
+async def test_a_note_about_a_query_leaves_its_answer_whole(notes: Any) -> None:
+    assert (await poll(lambda _: success(series(3)) | notes)).readings["engine"].load == 6.0
+
+
+LOST = {"warnings": ["store b: connection refused"]}
+BOTH = [series(3), series(4, pod="chat-2")]
+
+
+@pytest.mark.parametrize(
+    ("found", "preset", "load"),
+    [(BOTH, "vLLM", 14.0), (BOTH[:1], "vLLM", None), ([], "vLLM", None), (BOTH, "InferenceExtension", None)],
+    ids=["all pods are shown", "a pod is missing", "none is shown", "nothing tells what a gateway left out"],
+)
+async def test_an_answer_without_some_store_stands_for_services_that_it_shows_in_full(
+    found: list[Any], preset: str, load: float | None
+) -> None:
+    labelled = [entry | {"metric": entry["metric"] | {"inference_pool": "chat"}} for entry in found]
+    telling = await poll(lambda _: success(*labelled) | LOST, SignalQuery("x", "Prometheus", preset))
+    assert telling.readings["x"].load == load
+    assert ("store b" in telling.readings["x"].reason) == (load is None)
+
+
+async def test_a_custom_query_must_be_answered_in_full() -> None:
+    for note in (LOST, {"warnings": [DROPPED]}):
+        async with serving(lambda _, note=note: success(series(7)) | note) as enforcer:  # type: ignore[misc]
+            fields: dict[str, Any] = {"allow_custom": True, "enforcer_url": enforcer.url}
+            reading = (await poll(by_metric({}), CUSTOM, **fields)).readings["own"]
+        assert reading.state == "Unknown"
+        assert note["warnings"][0] in reading.reason
 
 
 async def test_many_services_are_asked_about_in_one_query_per_figure() -> None:
@@ -304,16 +307,6 @@ async def test_a_round_ends_in_time_and_asks_nothing_more_of_a_server_that_does_
     assert {heard.form["query"].count("vllm:num_requests") > 0 for heard in server.heard} == {True}
 
 
-async def test_times_are_measured_again_as_soon_as_loads_are_told() -> None:
-    buckets = [series(10, le="1"), series(10, le="+Inf")]
-    fine = by_metric({RUNNING: [series(3)], "vllm:time_to_first_token_seconds_bucket": buckets})
-    async with asking(fine) as (source, server, _):
-        told = []
-        for server.answer in (fine, refusing(503, ERROR), fine):
-            told.append((await source.poll([query()], {}))["serving", "chat"].seconds)
-    assert told == [{"ttft": pytest.approx(0.99)}, {}, {"ttft": pytest.approx(0.99)}]
-
-
 async def test_a_long_range_is_asked_for_in_parts_that_the_server_allows() -> None:
     def answer(heard: Heard) -> Any:
         start, end, step = (float(heard.form[name]) for name in ("start", "end", "step"))
@@ -341,6 +334,13 @@ async def test_history_is_the_sum_of_figures_on_a_grid_with_gaps_unknown() -> No
     assert found == [(0.0, 2.0), (60.0, 2.0), (120.0, None), (180.0, None), (240.0, 4.0)]
 
 
+async def test_history_of_another_time_than_was_asked_for_is_left_out() -> None:
+    values = [[-1e18, "1"], [60, "2"], [120, "-5"], [180, "3"], [1e300, "4"]]
+    async with asking(lambda _: success({"metric": {}, "values": values}, kind="matrix")) as (source, _, _):
+        found = await source.history(query(), ENGINE, 0.0, 300.0, 60.0)
+    assert found == [(60.0, 4.0), (120.0, None), (180.0, 6.0)]
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"), [(by_metric({}), []), (refusing(503, ERROR), None)], ids=["knows nothing", "refuses"]
 )
@@ -350,32 +350,6 @@ async def test_no_history_is_another_thing_than_no_answer(
     async with asking(answer) as (source, _, _):
         assert await source.history(query(), ENGINE, 0.0, 300.0, 60.0) == expected
         assert await source.history(query(), CUSTOM, 0.0, 300.0, 60.0) == []
-
-
-async def test_times_are_quantiles_over_all_pods_asked_for_now_and_then() -> None:
-    buckets = [series(count, le=bound, pod=pod) for pod in ("chat-1", "chat-2")
-               for bound, count in (("0.5", 40), ("1", 50), ("+Inf", 50))]  # fmt: skip
-    answers = {"vllm:time_to_first_token_seconds_bucket": buckets}
-    async with asking(by_metric(answers)) as (source, server, wall):
-        told = (await source.poll([query()], {("serving", "chat"): 90}))["serving", "chat"]
-        assert told.seconds == {"ttft": pytest.approx(0.75)}
-        asked = len(server.heard)
-        wall.at += 15
-        again = (await source.poll([query()], {("serving", "chat"): 90}))["serving", "chat"]
-        assert again.seconds == told.seconds
-        assert sum("_bucket" in heard.form["query"] for heard in server.heard[asked:]) == 0
-        wall.at += TIMES_SECONDS
-        await source.poll([query()], {})
-        assert any("_bucket" in heard.form["query"] for heard in server.heard[asked:])
-
-
-@pytest.mark.parametrize("odd", [{}, {"le": "many"}, {"le": "NaN"}], ids=["no bound", "no number", "NaN"])
-async def test_a_bucket_without_a_bound_is_nobodys_trouble(odd: dict[str, str]) -> None:
-    buckets = [series(10, le="1"), series(10, le="+Inf"), series(5, **odd)]
-    answers = {RUNNING: [series(3)], "vllm:time_to_first_token_seconds_bucket": buckets}
-    told = await poll(by_metric(answers))
-    assert told.readings["engine"].load == 3.0
-    assert told.seconds == {"ttft": pytest.approx(0.99)}
 
 
 async def test_generated_tokens_are_summed_over_pods() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
 from berth.telemetry.counters import Counter
 from berth.telemetry.readings import Reading, ServiceQuery, SignalQuery, Telling
-from berth.telemetry.scrape import Bounds, Endpoint, PodSource, totals
+from berth.telemetry.scrape import Bounds, Endpoint, PodSource, Silent, totals
 from tests.unit.telemetry.servers import Heard, Server, serving
 
 ENGINE = SignalQuery("engine", "Pods", "vLLM")
@@ -87,6 +91,10 @@ def whole(status: int, text: str = "", **headers: str) -> Callable[[], web.Respo
     return lambda: web.Response(status=status, text=text, headers={k.replace("_", "-"): v for k, v in headers.items()})
 
 
+def labelled(labels: str, value: float = 1) -> str:
+    return f"vllm:num_requests_running{{{labels}}} {value}\nvllm:num_requests_waiting 0\n"
+
+
 SILENT = {
     "a closed port": ("nobody", "no answer"),
     "an error": (whole(500), "status 500"),
@@ -97,6 +105,9 @@ SILENT = {
     "no number": (vllm(float("nan")), "is nan"),
     "less than nothing": (vllm(-1), "is -1"),
     "too much": (vllm(1) + "#" * 5000, "longer than 4 KiB"),
+    "beyond all bounds": (vllm(1e300), "is 1e+300"),
+    "labels that take long to parse": (labelled(",".join(f'a{i}="1"' for i in range(200_000))), "too many"),
+    "series without end": (vllm(1) * 6000, "too many"),
     "compressed": (whole(200, Content_Encoding="x-none"), "compressed"),
 }
 
@@ -104,7 +115,7 @@ SILENT = {
 @pytest.mark.parametrize("name", sorted(SILENT))
 async def test_what_cannot_be_used_is_unknown_and_says_why(name: str) -> None:
     made, why = SILENT[name]
-    reading = await read({"a": made}, Bounds(seconds=1.0, bytes=4096))
+    reading = await read({"a": made}, Bounds(seconds=1.0, bytes=4096 if name == "too much" else 4 << 20))
     assert (reading.state, reading.load) == ("Unknown", None)
     assert why in reading.reason
 
@@ -112,6 +123,66 @@ async def test_what_cannot_be_used_is_unknown_and_says_why(name: str) -> None:
 async def test_a_pod_that_does_not_answer_in_time_holds_nobody_up() -> None:
     reading = await read({"a": vllm(1)}, Bounds(seconds=0.05), slow=0.5)
     assert reading.reason == "1 of 1 replicas are silent: no answer in time"
+
+
+@asynccontextmanager
+async def dripping(drip: bytes) -> AsyncIterator[int]:
+    """The port of a server that answers ``drip`` again and again, without end."""
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            writer.write(b"HTTP/1.1 200 OK\r\n")
+            while not writer.is_closing():
+                writer.write(drip)
+                await writer.drain()
+                await asyncio.sleep(0.001)
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.parametrize("drip", [b"", b"a: b\r\n", b"a: b\r\n\r\n# x\n"], ids=["nothing", "headers", "a body"])
+async def test_an_answer_without_end_is_given_up(drip: bytes) -> None:
+    async with dripping(drip) as port:
+        source = PodSource(lambda *_: Endpoint("127.0.0.1", port), Bounds(seconds=0.2))
+        reading = (await told(source, ["a"])).readings["engine"]
+        await source.close()
+    assert reading.state == "Unknown"
+
+
+@pytest.mark.parametrize("odd", ["\u2028", "\x0c", "\r", "\\n", '\\"} 9', "\x00"], ids=repr)
+async def test_a_label_may_hold_anything(odd: str) -> None:
+    assert (await read({"a": labelled(f'model="{odd}vllm:num_requests_running 5"', 3)})).load == 3.0
+
+
+@pytest.mark.parametrize("tokens", [-100, float("nan"), float("inf"), 1e300])
+async def test_one_pod_that_counts_what_cannot_be_harms_no_service(tokens: float) -> None:
+    """Sums of such figures overflow, or are none."""
+    odd: dict[str, Any] = {"a": vllm(1e15), "b": vllm(1e15), "c": vllm(2)}
+    async with asking(odd) as (source, _, wall):
+        services = [ServiceQuery("serving", "odd", (ENGINE,), ("a", "b")), ServiceQuery("x", "chat", (ENGINE,), ("c",))]
+        await source.poll(services, {})
+        wall.at += 10
+        odd |= {"a": vllm(1e15, tokens=tokens), "b": vllm(1e15, tokens=-tokens)}
+        found = await source.poll(services, {})
+    assert found["serving", "odd"].readings["engine"].state == "Unknown"
+    assert found["x", "chat"].readings["engine"].load == 2.0
+
+
+async def test_what_a_counter_cannot_have_counted_is_no_rate() -> None:
+    pods: dict[str, Any] = {"a": vllm(1, tokens=5), "b": vllm(1, tokens=5)}
+    async with asking(pods) as (source, _, wall):
+        await told(source, pods)
+        wall.at += 10
+        pods |= {"a": vllm(1, tokens=-1e9), "b": vllm(1, tokens=105)}
+        assert (await told(source, pods)).tokens_per_second == 10.0
+
+
+@given(st.text(st.sampled_from('wanted{}="\\,# \t\n\r1.e+-naif\u2028')).map(lambda text: f"wanted{text}"))
+def test_a_text_is_summed_or_refused(text: str) -> None:
+    with contextlib.suppress(ValueError, Silent):
+        assert totals(text, frozenset({"wanted"})).keys() <= {"wanted"}
 
 
 async def test_a_round_ends_whatever_is_left_to_ask() -> None:

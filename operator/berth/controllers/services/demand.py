@@ -16,10 +16,11 @@ from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.fleet.fleet import Fleet
 from berth.inference.calibrate import kept
 from berth.inference.capacity import Capacity
-from berth.inference.demand import Sample, SignalFacts, combine
+from berth.inference.demand import EXPIRES_SECONDS, Sample, SignalFacts, combine
 from berth.inference.records import DemandState
 from berth.inference.service import Seen, Verdict
 from berth.inference.target import Target
+from berth.telemetry.defects import Defects
 from berth.telemetry.presets import counts_at_zero, counts_requests_in_flight, presets
 from berth.telemetry.readings import DemandSource, ServiceQuery, SignalQuery, Telling
 from berth.values import parse_duration, percent
@@ -48,12 +49,21 @@ class Known:
     lost_at: float = 0.0  # when demand was lost last
     heard: bool = False  # demand has been known since this process began
     target: Target | None = None  # as the last decision saw it
+    times: dict[str, tuple[float, float]] = field(default_factory=dict)  # name -> (seconds, when it was told last)
+
+    def hear(self, telling: Telling, now: float) -> None:
+        """Take ``telling`` in; times that it does not have stand as they were until they are too old."""
+        self.times |= {name: (value, now) for name, value in telling.seconds.items()}
+        self.times = {name: told for name, told in self.times.items() if now - told[1] <= EXPIRES_SECONDS}
+        self.telling = replace(telling, seconds={name: value for name, (value, _) in self.times.items()})
 
     @property
     def trusted(self) -> Verdict:
         """The condition ForecastTrusted."""
+        if self.target is not None and self.target.basis:
+            return Verdict(None, "NotBackTested", f"scaling.forecast.method has no back-test: {self.target.basis}")
         if self.target is None or not self.target.trusted:
-            return Verdict(None, "TooLittleHistory", "the back-test has too little history; persistence is used")
+            return Verdict(None, "TooLittleHistory", "the back-test has less than two hours of history")
         covers = f"{self.target.method} covers {percent(self.target.coverage)} of the time"
         if not self.target.keeps:
             served = f"and served {percent(self.target.served)} of the work"
@@ -76,7 +86,7 @@ class DemandBook:
         self._reading: asyncio.Task[None] | None = None
         self._now = 0.0  # of the last round
         self._known: dict[str, Known] = {}
-        self._defects: dict[str, str] = {}  # uid, empty for all -> why no answer could be read
+        self._defects = Defects(_LOG)  # by uid, empty for all
 
     def of(self, view: ServiceView) -> Known:
         """What is known of ``view``; its forecaster as it was recorded, if it was."""
@@ -88,7 +98,7 @@ class DemandBook:
     def forget(self, uid: str) -> None:
         """The service is gone."""
         self._known.pop(uid, None)
-        self._defects.pop(uid, None)
+        self._defects.over(uid)
 
     async def poll(
         self, views: Sequence[tuple[ServiceView, Choice]], pods: Mapping[ServiceKey, Sequence[str]], now: float
@@ -111,14 +121,15 @@ class DemandBook:
         told, silent = await self._ask(list(queries.values()), percentiles)
         for view, choice in views:
             known, asked = self.of(view), queries.get(view.uid)
-            known.telling, known.seen = Telling({}), Seen(DemandState.UNKNOWN, None, now, silent)
+            known.hear(Telling({}), now)
+            known.seen = Seen(DemandState.UNKNOWN, None, now, silent)
             if view.uid in failed:
                 known.seen = replace(known.seen, reason=failed[view.uid])
             elif asked is None:
                 known.seen = replace(known.seen, reason="scaling.demand.signals names none")
                 continue
             elif not silent:
-                self._hear(view, choice, told.get(view.key, known.telling), len(asked.pods), now)
+                self._hear(view, choice, told.get(view.key, Telling({})), len(asked.pods), now)
             if known.seen.state is not DemandState.UNKNOWN:
                 known.lost_at, known.heard = 0.0, True
             elif not known.lost_at:
@@ -137,11 +148,11 @@ class DemandBook:
         known = self.of(view)
         try:
             known.seen = combine(_facts(known.signals, choice), _samples(known.signals, telling), pods, now)
-            known.telling = telling
+            known.hear(telling, now)
         except Exception as problem:
             known.seen = replace(known.seen, reason=self._defect(view.uid, view.name, problem))
         else:
-            self._defects.pop(view.uid, None)
+            self._defects.over(view.uid)
 
     async def _ask(
         self, queries: Sequence[ServiceQuery], percentiles: Mapping[ServiceKey, int]
@@ -151,14 +162,12 @@ class DemandBook:
             told = await self._source.poll(queries, percentiles)
         except Exception as problem:
             return {}, self._defect("", "every service", problem)
-        self._defects.pop("", None)
+        self._defects.over("")
         return told, ""
 
     def _defect(self, uid: str, whose: str, problem: Exception) -> str:
         """Words for a defect of ours, which is logged once."""
-        if self._defects.get(uid) != repr(problem):
-            self._defects[uid] = repr(problem)
-            _LOG.error("%s: demand cannot be read", whose, exc_info=problem)
+        self._defects.note(uid, f"{whose}: demand cannot be read", problem)
         return f"the answer cannot be read ({type(problem).__name__})"
 
     def stop(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from berth.controllers.services.demand import AGAIN_SECONDS, DemandBook
+from berth.controllers.services.demand import AGAIN_SECONDS, DemandBook, slo_met
 from berth.controllers.services.plans import pod_facts
 from berth.controllers.services.supply import Choice, Market
 from berth.controllers.services.view import ServiceView
@@ -32,7 +32,8 @@ class Source:
     async def poll(
         self, services: Sequence[ServiceQuery], percentile: Mapping[Any, int]
     ) -> Mapping[tuple[str, str], Telling]:
-        return {service.key: Telling({"engine": Reading("Value", 3.0, 60.0)}) for service in services}
+        telling = Telling({"engine": Reading("Value", 3.0, 60.0)}, {"p": 3.0}, seconds={"ttft": 0.2})
+        return {service.key: telling for service in services}
 
     async def history(self, service: ServiceQuery, *_: object) -> list[tuple[float, float | None]] | None:
         self.histories.append(service.name)
@@ -94,6 +95,19 @@ async def test_nothing_old_stands_after_a_round_that_failed() -> None:
     for source.failing, state in ((False, "Value"), (True, "Unknown"), (False, "Value")):
         await book.poll(asked, pods, 60.0)
         assert {str(book.of(view).seen.state) for view, _ in asked} == {state}
+
+
+async def test_promised_times_outlast_rounds_that_fail_until_they_are_too_old() -> None:
+    fleet, asked = services(1, slo={"ttft": "100ms"})
+    source, view = Odd(), asked[0][0]
+    book = DemandBook(source, fleet)
+    met, loads = [], []
+    for source.failing, now in ((False, 60.0), (True, 75.0), (True, 150.0), (True, 151.0), (False, 165.0)):
+        await book.poll(asked, {view.key: ["p"]}, now)
+        met.append(slo_met(view, book.of(view).telling))
+        loads.append(bool(book.of(view).telling.in_flight))
+    assert met == [False, False, False, None, False]
+    assert loads == [True, False, False, False, True]
 
 
 async def test_no_round_waits_for_the_past_which_is_read_of_one_service_after_the_other() -> None:
