@@ -33,13 +33,15 @@ class Hold:
 
 
 def remember_miss(memory: Memory, sight: Sight) -> Memory:
-    """The memory with the clock of the miss that lasts."""
+    """The memory with the clock of the miss that lasts; what a process before this one saw is not over unlooked at."""
     if sight.slo_met is False:
         since = sight.now if memory.missed_since is None else memory.missed_since
         return replace(memory, missed_since=since, missed_last=sight.now)
-    if memory.missed_last is not None and sight.now - memory.missed_last >= MISS_OVER_SECONDS:
-        return replace(memory, missed_since=None, missed_last=None)
-    return memory
+    if memory.missed_since is None:
+        return memory
+    last = sight.now if memory.missed_last is None else memory.missed_last
+    over = sight.now - last >= MISS_OVER_SECONDS
+    return replace(memory, missed_since=None if over else memory.missed_since, missed_last=None if over else last)
 
 
 def miss_ends(memory: Memory) -> float | None:

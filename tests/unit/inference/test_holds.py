@@ -14,9 +14,9 @@ from tests.unit.inference.cases import NOW, PATIENT, SPOT, plan
 AT_ONCE = Rules(down_after=0.0)
 
 
-def watched(sight: Sight, misses: list[tuple[float, bool | None]]) -> list[int]:
+def watched(sight: Sight, misses: list[tuple[float, bool | None]], memory: Memory = PATIENT) -> list[int]:
     """Replicas after looks at these times, each with what the SLO was seen to be."""
-    memory, found = PATIENT, []
+    found = []
     for at, met in misses:
         made = plan(replace(sight, now=NOW + at, slo_met=met), AT_ONCE, memory)
         memory, sight = made.memory, replace(sight, wanted=made.counts)
@@ -45,6 +45,22 @@ def test_a_missed_slo_holds_what_there_is_for_so_long(
     misses: list[tuple[float, bool | None]], expected: list[int]
 ) -> None:
     assert watched(make_sight(2.0, 8), misses) == expected
+
+
+@pytest.mark.parametrize(
+    ("misses", "expected"),
+    [
+        ([(0, False), (99, False), (100, False)], [16, 16, 8]),
+        ([(0, None), (99, False), (100, False)], [8, 8, 4]),
+        ([(0, True), (MISS_OVER_SECONDS, True), (MISS_OVER_SECONDS + 1, False)], [8, 4, 4]),
+    ],
+    ids=["it goes on", "and is not forgotten before it is looked at", "it is over"],
+)
+def test_a_miss_that_began_before_a_restart_is_the_same(
+    misses: list[tuple[float, bool | None]], expected: list[int]
+) -> None:
+    restored = replace(PATIENT, missed_since=NOW + 100 - MISS_HOLDS_SECONDS)
+    assert watched(make_sight(2.0, 16), misses, restored) == expected
 
 
 def test_a_miss_that_holds_no_longer_is_said() -> None:

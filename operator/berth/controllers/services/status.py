@@ -57,19 +57,22 @@ class Learned:
 
 
 def restore(status: Mapping[str, Any]) -> tuple[Memory, ColdStarts, Learned]:
-    """What ``status`` remembers. Clocks that only delay begin anew."""
+    """What ``status`` remembers. Clocks that only delay begin anew, but for a missed SLO's: it would delay for ever."""
     decisions = tuple(_decision(entry) for entry in status.get("decisions") or ())
     last_up = next((entry.time for entry in decisions if entry.after > entry.before), None)
     last_down = next((entry.time for entry in decisions if entry.after < entry.before), None)
-    unknown = next(
-        (
-            unix_seconds(entry["lastTransitionTime"])
-            for entry in status.get("conditions") or ()
-            if entry["type"] == "MetricsAvailable" and entry["status"] == "False"
-        ),
-        None,
+    untrue = {
+        entry["type"]: unix_seconds(entry["lastTransitionTime"])
+        for entry in status.get("conditions") or ()
+        if entry["status"] == "False"
+    }
+    memory = Memory(
+        decisions[:DECISIONS_KEPT],
+        unknown_since=untrue.get("MetricsAvailable"),
+        last_up=last_up,
+        last_down=last_down,
+        missed_since=untrue.get("SloMet"),
     )
-    memory = Memory(decisions[:DECISIONS_KEPT], unknown_since=unknown, last_up=last_up, last_down=last_down)
     known = status.get("learned") or {}
     learned = Learned(
         known.get("startupSeconds") or 0,

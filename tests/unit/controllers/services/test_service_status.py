@@ -56,6 +56,12 @@ def test_how_long_demand_has_been_unknown_survives_a_restart() -> None:
     assert restore(later)[0].unknown_since == NOW
 
 
+def test_how_long_the_slo_has_been_missed_survives_a_restart() -> None:
+    missed = replace(PLAN, conditions={"SloMet": Verdict(False, "Missed")})
+    assert restore(status(missed, status(missed), now=NOW + 900))[0].missed_since == NOW
+    assert restore(status(replace(PLAN, conditions={"SloMet": Verdict(True, "Met")})))[0].missed_since is None
+
+
 @pytest.mark.parametrize(("quantile", "shown"), [(0.995, 99), (0.95, 95), (0.29, 29), (0.0, None)])
 def test_a_percentile_is_never_rounded_up_and_absent_where_nothing_is_foreseen(
     quantile: float, shown: int | None
