@@ -85,16 +85,17 @@ class ServiceDeployments:
         self, view: ServiceView, known: wire.Deployment, variant: Variant, *, waits: bool, space: Space
     ) -> wire.Deployment:
         """The Deployment with its template. With or without a surge, it stays as it is as long as the rollout goes."""
-        with_surge, without = (
-            deployment_template(deployment_plan(view, variant, self._fleet, paused=waits, surge=surge))
-            for surge in (True, False)
-        )
+
+        def form(*, surge: bool) -> Json:
+            return deployment_template(deployment_plan(view, variant, self._fleet, paused=waits, surge=surge))
+
         in_vain = blocked(known, self._unbound_seconds(view, variant.name), space)
-        applied = known.metadata.labels.get(LABEL_APPLIED_HASH)
-        fine = (without,) if in_vain else (with_surge, without)
-        if applied in {body["metadata"]["labels"][LABEL_APPLIED_HASH] for body in fine}:
+        applied, surge = known.metadata.labels.get(LABEL_APPLIED_HASH), space.free > 0 and not in_vain
+        body = form(surge=surge)
+        if applied == body["metadata"]["labels"][LABEL_APPLIED_HASH]:
             return known
-        body = with_surge if space.free > 0 and not in_vain else without
+        if not in_vain and applied == form(surge=not surge)["metadata"]["labels"][LABEL_APPLIED_HASH]:
+            return known
         # The count gets an owner of its own first: it falls to 1 when the only manager that holds it leaves it out.
         known = await self._scale(view, known, known.spec.replicas, unchanged=True)
         body["metadata"]["uid"] = known.metadata.uid

@@ -104,7 +104,7 @@ class ServicePlanner:
         for view, choice in self.usable():
             if view.uid in self._observer.views:
                 self._guarded(view, choice)
-                self._gauges.draw(Seen(view, choice, self._demand.of(view), self._observer.replicas(view, {})))
+                self._gauges.draw(Seen(view, choice, self._demand.of(view), view.replicas))
                 count += 1
             if time.perf_counter() - began > BUSY_SECONDS:
                 await asyncio.sleep(0)
@@ -157,7 +157,7 @@ class ServicePlanner:
         wanted = self._observer.wanted(view)
         horizon, cold = self._horizon(view, choice, wanted)
         target = known.target = known.model.target(now, horizon, view.rules.promise, method_of(view))
-        replicas = self._observer.replicas(view, known.telling.in_flight)
+        replicas = view.replicas = self._observer.replicas(view, known.telling.in_flight)
         held, promised = self._observer.held(view), self._reservations.promised(view)
         standing = {name: held.get(name, 0) + promised.get(name, 0) for name in wanted}
         offers = self._market.offers(

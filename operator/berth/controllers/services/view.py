@@ -14,7 +14,7 @@ from berth.api.inferenceservice import InferenceServiceSpec
 from berth.cluster import wire
 from berth.inference.calibrate import Capacities
 from berth.inference.coldstart import ColdStarts
-from berth.inference.service import Memory, Plan, Rules, Verdict
+from berth.inference.service import Memory, Plan, Replica, Rules, Verdict
 from berth.values import Requirements, Resources, Toleration
 
 ServiceKey = tuple[str, str]
@@ -36,6 +36,7 @@ class ServiceView:
     startup_seconds: int = 0  # budget in force for a start; see berth.inference.coldstart.frozen_budget
     template_changes: bool = True  # the user's spec is another one since the budget was last looked at
     plan: Plan | None = None
+    replicas: tuple[Replica, ...] = ()  # as of the last decision
     spot_available: Verdict | None = None
     plan_state: Any = None  # what was there when the plan was made
     nodes_changed: int = 0  # how often a node of its pods has shown something else
