@@ -129,7 +129,7 @@ def _measured(rules: Rules, sight: Sight, total: int, refused: str) -> Need:
     if sight.foreseen.work is not None:
         text += (
             f" and {ahead:.3g} is to be ready in {format_duration(sight.foreseen.horizon_seconds)}"
-            f" (quantile {percent(sight.foreseen.quantile)})"
+            f" ({sight.foreseen.basis or f'quantile {percent(sight.foreseen.quantile)}'})"
         )
     if rules.warm_replicas:
         text += f", with {rules.warm_replicas} kept warm"

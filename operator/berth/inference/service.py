@@ -194,12 +194,16 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What must be ready at the horizon. ``work`` is None before anything was ever measured."""
+    """What must be ready at the horizon. ``work`` is None before anything was ever measured.
+
+    ``quantile`` of the forecast that ``work`` is, or in ``basis`` what it is where it is none.
+    """
 
     work: float | None = None
     point: float = 0.0
     quantile: float = 0.0
     horizon_seconds: float = 0.0
+    basis: str = ""
 
 
 @dataclass(frozen=True, slots=True)

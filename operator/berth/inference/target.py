@@ -15,7 +15,8 @@ class Target:
 
     ``quantile`` (0 to 1) of the forecast's distribution that ``work`` is. ``method`` and its error against
     persistence's, None where too little is known. ``coverage`` is the share of past steps that targets covered, and
-    ``served`` the share of past work; ``trusted``: there were enough of both.
+    ``served`` the share of past work; ``trusted``: there were enough of both. ``basis`` says in words what ``work`` is
+    where no distribution was asked for, and so there is no quantile.
     """
 
     work: float | None
@@ -27,6 +28,7 @@ class Target:
     coverage: float = 0.0
     trusted: bool = False
     served: float = 1.0
+    basis: str = ""
 
     @property
     def keeps(self) -> bool:

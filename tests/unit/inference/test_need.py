@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.inference.need import Need, idle_from, metrics_verdict, needed
-from berth.inference.service import Decision, Memory, Mode, Rules, ZeroRules
+from berth.inference.service import Decision, Foreseen, Memory, Mode, Rules, ZeroRules
 from tests.builders.services import make_replica, make_sight
 
 NOW = 10_000.0
@@ -38,6 +39,17 @@ def test_the_larger_of_now_and_ahead_is_needed(
 ) -> None:
     found = need(Rules(), make_sight(work, 2, foreseen=foreseen))
     assert (found.work, found.reason) == (expected, reason)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "said"),
+    [
+        (Foreseen(3.0, 3.0, 0.995, 120.0), "3 is to be ready in 2m (quantile 99.5%)"),
+        (Foreseen(2.0, 2.0, 0.0, 120.0, "as there is now"), "2 is to be ready in 2m (as there is now)"),
+    ],
+)
+def test_what_is_to_be_ready_is_a_quantile_only_where_there_is_one(ahead: Foreseen, said: str) -> None:
+    assert said in need(Rules(), replace(make_sight(2.0, 2), foreseen=ahead)).text
 
 
 @given(

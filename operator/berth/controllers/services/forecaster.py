@@ -20,6 +20,9 @@ from berth.inference.target import Target
 AUTO: Final = "Auto"
 PERSISTENCE: Final = "Persistence"
 SEASONAL_NAIVE: Final = "SeasonalNaive"
+_NOW: Final = "as there is now, nothing is foreseen"
+_YESTERDAY: Final = "as there was at this time yesterday, and no less than there is now"
+_UNKNOWN_YESTERDAY: Final = "as there is now: what there was at this time yesterday is not known yet"
 _LOG: Final = logging.getLogger(__name__)
 
 SAME_UNIT: Final = 1.5
@@ -70,14 +73,16 @@ class Forecaster:
         """What must be ready, in work.
 
         ``method`` Persistence: what was known last, and nothing is foreseen. SeasonalNaive: what came until the
-        horizon at this time yesterday, and no less than what was known last.
+        horizon at this time yesterday, and no less than what was known last; as Persistence while none of that time
+        is known.
         """
         if method != AUTO:
             yesterday = self.model.yesterday(now, horizon_seconds) if method == SEASONAL_NAIVE else None
             if self.last is None or yesterday is None:
-                return Target(self.last, self.last or 0.0, method=PERSISTENCE)
+                basis = _UNKNOWN_YESTERDAY if method == SEASONAL_NAIVE else _NOW
+                return Target(self.last, self.last or 0.0, method=PERSISTENCE, basis=basis)
             work = max(self.last, yesterday * self.unit)
-            return Target(work, work, method=SEASONAL_NAIVE)
+            return Target(work, work, method=SEASONAL_NAIVE, basis=_YESTERDAY)
         self._packed = None  # a step that is over is closed by this too
         target = self.model.target(now, horizon_seconds, promise)
         if target.work is None:

@@ -55,7 +55,9 @@ def test_with_persistence_nothing_is_foreseen() -> None:
     forecaster = Forecaster(60.0)
     forecaster.fit(SMALL, RULES)
     heard(heard(forecaster, 9.0, 10), 0.3).observe(5401.0, None)
-    assert forecaster.target(90 * 60.0, 60.0, 0.005, "Persistence").work == 0.3
+    target = forecaster.target(90 * 60.0, 60.0, 0.005, "Persistence")
+    assert target.work == 0.3
+    assert target.basis == "as there is now, nothing is foreseen"
 
 
 def test_seasonal_naive_has_what_came_at_this_time_yesterday_and_no_less_than_there_is_now() -> None:
@@ -71,6 +73,7 @@ def test_seasonal_naive_has_what_came_at_this_time_yesterday_and_no_less_than_th
     assert wanted["before"].work == pytest.approx(8.0)
     assert wanted["after"].work == pytest.approx(2.0)
     assert wanted["before"].method == "SeasonalNaive"
+    assert wanted["before"].basis == "as there was at this time yesterday, and no less than there is now"
 
 
 def test_seasonal_naive_without_a_yesterday_is_persistence() -> None:
@@ -79,6 +82,7 @@ def test_seasonal_naive_without_a_yesterday_is_persistence() -> None:
     forecaster.observe(700.0, 3.0)
     target = forecaster.target(700.0, 60.0, 0.005, "SeasonalNaive")
     assert (target.work, target.method) == (3.0, "Persistence")
+    assert target.basis == "as there is now: what there was at this time yesterday is not known yet"
 
 
 def test_a_replica_that_carries_another_amount_leaves_the_last_hour_known() -> None:
