@@ -31,7 +31,7 @@ PATIENCE = 40.0
 NOT_SEEN_HERE = {
     "apps/deployments", "policy/poddisruptionbudgets", "gateway.networking.k8s.io/", "patch core/services",
     "patch core/pods", "patch core/nodes", "patch berth.dev/inferenceservices/status", "scheduling.k8s.io/podgroups",
-    "get core/pods", "get core/services", "patch events.k8s.io/events",
+    "get core/pods", "get core/services", "get berth.dev/trainingjobs", "patch events.k8s.io/events",
 }  # fmt: skip
 """Accesses, or parts of their names, that these tests do not cause: what needs an InferenceService; native gangs, which
 this control plane does not serve; a look at what is there already, after a crash; an event that repeats for minutes."""

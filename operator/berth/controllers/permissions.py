@@ -73,7 +73,7 @@ PERMISSIONS: Final[tuple[Permission, ...]] = (
     ),
     Permission("scheduling.k8s.io", "priorityclasses", _FOLLOW, "spec.priorityClassName orders the queue"),
     Permission("scheduling.k8s.io", "podgroups", ("get", "create", "delete"), "gang binding where it is served"),
-    Permission("berth.dev", "trainingjobs", (*_FOLLOW, "delete"), "what is asked for; ttlSecondsAfterFinished deletes"),
+    Permission("berth.dev", "trainingjobs", (*_READ, "delete"), "what is asked for; ttlSecondsAfterFinished deletes"),
     Permission("berth.dev", "trainingjobs/status", ("patch",), "phase, placement, conditions, attempts"),
     Permission("berth.dev", "acceleratorpools", _FOLLOW, "pools that override discovery"),
     Permission("berth.dev", "acceleratorpools/status", ("patch",), "capacity, overlap, largest gang"),

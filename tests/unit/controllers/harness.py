@@ -22,6 +22,7 @@ from berth.cluster.queue import WorkQueue
 from berth.controllers.gangs import Settings
 from berth.controllers.judge import Judge
 from berth.controllers.observe import Caches, Observer
+from berth.controllers.permissions import allows
 from berth.controllers.scheduler import Scheduler
 from berth.controllers.trainingjobs import TrainingJobs
 from berth.controllers.writer import StatusWriter
@@ -40,6 +41,7 @@ class Server:
 
     ``refuse`` may answer any request with an error, ``admit`` the create of a body, in a dry run too, and ``mutate``
     changes it as admission does; ``trials`` has the bodies of dry runs. After ``dies_after`` requests none arrives.
+    A request that the operator's roles do not allow fails the test.
     """
 
     def __init__(self) -> None:
@@ -109,7 +111,7 @@ class Server:
 
     async def create(self, kind: Kind[Any], body: Any, namespace: str = "", *, dry_run: bool = False, **_: Any) -> Any:
         name = body["metadata"]["name"]
-        self._receive("create", kind.plural, name, changes=False)
+        self._receive("create", kind, name, changes=False)
         if dry_run:
             self.trials.append(body)
         refusal = self.admit(body)
@@ -125,7 +127,7 @@ class Server:
         return self._answer(kind, self.put(kind, body))
 
     async def get(self, kind: Kind[Any], name: str, namespace: str = "", **_: Any) -> Any:
-        self._receive("get", kind.plural, name, changes=False)
+        self._receive("get", kind, name, changes=False)
         return self._answer(kind, self._known(kind, namespace, name))
 
     async def find(self, kind: Kind[Any], name: str, namespace: str = "") -> Any:
@@ -145,7 +147,7 @@ class Server:
         grace_seconds: int | None = None,
         **_: Any,
     ) -> bool:
-        self._receive("delete", kind.plural, name)
+        self._receive("delete", kind, name)
         try:
             found = copy.deepcopy(self._known(kind, namespace, name))
         except NotFound:
@@ -166,7 +168,7 @@ class Server:
     async def apply(
         self, kind: Kind[Any], name: str, body: Json, namespace: str = "", *, manager: str, subresource: str
     ) -> Any:
-        self._receive("apply", f"{kind.plural}/{subresource}", manager)
+        self._receive("apply", kind, manager, subresource=subresource)
         found = copy.deepcopy(self._known(kind, namespace, name))
         if found["metadata"]["uid"] != body["metadata"]["uid"]:
             raise Conflict(409, "Conflict", "the uid is another")
@@ -189,7 +191,10 @@ class Server:
             raise NotFound(404, "NotFound", f"{kind.plural} {name} not found")
         return found
 
-    def _receive(self, verb: str, plural: str, name: str, *, changes: bool = True) -> None:
+    def _receive(self, verb: str, kind: Kind[Any], name: str, *, subresource: str = "", changes: bool = True) -> None:
+        plural = f"{kind.plural}/{subresource}" if subresource else kind.plural
+        asked = "patch" if verb == "apply" else verb
+        assert allows(asked, kind.group, plural), f"the roles of the chart do not allow to {asked} {plural}"
         self.dead = self.dead or (self.dies_after is not None and self.requests >= self.dies_after)
         if self.dead:
             raise Unreachable("the operator is dead")

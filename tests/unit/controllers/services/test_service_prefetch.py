@@ -49,7 +49,7 @@ class Cluster(Server):
     ) -> Any:
         if kind is not NODES:
             return await super().apply(kind, name, body, namespace, manager=manager, subresource=subresource)
-        self._receive("apply", kind.plural, name)
+        self._receive("apply", kind, name)
         found = copy.deepcopy(self._known(kind, "", name))
         assert body["metadata"]["uid"] == found["metadata"]["uid"]
         assert manager == "berth-cache"
