@@ -45,7 +45,10 @@ async def test_a_dry_run_says_so(server: Server, hasty: FakeClock):
 async def test_apply_names_its_manager(server: Server, hasty: FakeClock):
     await client(server, hasty).apply(TRAINING_JOBS, "j", {"status": {}}, "n", manager="berth", subresource="status")
     seen = server.seen[0]
-    assert (seen.method, seen.query) == ("PATCH", {"fieldManager": "berth", "force": "true"})
+    assert (seen.method, seen.query) == (
+        "PATCH",
+        {"fieldManager": "berth", "force": "true", "fieldValidation": "Ignore"},
+    )
     assert seen.headers["Content-Type"] == "application/apply-patch+yaml"
     assert seen.path.endswith("/namespaces/n/trainingjobs/j/status")
 
