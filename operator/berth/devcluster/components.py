@@ -61,7 +61,7 @@ class Layout:
         return f"https://127.0.0.1:{self.ports['apiserver']}"
 
     def kubeconfig(self, user: str) -> Path:
-        """The kubeconfig of a client certificate; the administrator's is the cluster's own."""
+        """The kubeconfig of one of the users in ``certs.CLIENTS``; the administrator's is the cluster's own."""
         return self.directory / ("kubeconfig" if user == "admin" else f"{user}.kubeconfig")
 
     def url(self, port: str, path: str = "") -> str:
@@ -112,12 +112,12 @@ def _api_server(layout: Layout, features: Features) -> list[str]:
         f"--secure-port={layout.ports['apiserver']}",
         f"--tls-cert-file={layout.pki / 'apiserver.crt'}",
         f"--tls-private-key-file={layout.pki / 'apiserver.key'}",
-        f"--client-ca-file={layout.pki / 'ca.crt'}",
+        f"--token-auth-file={layout.pki / 'tokens.csv'}",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={layout.pki / 'sa.pub'}",
         f"--service-account-signing-key-file={layout.pki / 'sa.key'}",
         f"--service-cluster-ip-range={SERVICE_RANGE}",
-        "--authorization-mode=Node,RBAC",
+        "--authorization-mode=RBAC",
         "--allow-privileged=true",
         "--endpoint-reconciler-type=none",
         "--disable-admission-plugins=TaintNodesByCondition",

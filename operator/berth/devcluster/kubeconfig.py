@@ -29,11 +29,6 @@ def write(
         yaml.safe_dump(config, output, sort_keys=False)
 
 
-def certificate_user(certificate: bytes, key: bytes) -> dict[str, Any]:
-    """A ``user`` entry for a client certificate."""
-    return {"client-certificate-data": encode(certificate), "client-key-data": encode(key)}
-
-
 def encode(content: bytes) -> str:
     """Base64 as kubeconfig files have it."""
     return base64.b64encode(content).decode()

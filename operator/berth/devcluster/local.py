@@ -53,14 +53,8 @@ def ready(cluster: DevCluster) -> bool:
 
 def _write_credentials(cluster: DevCluster) -> None:
     pki = cluster.layout.pki
-    certs.write(pki)
+    tokens = certs.write(pki)
     authority = (pki / "ca.crt").read_bytes()
-    for user in certs.CLIENTS:
-        certificate, key = ((pki / f"{user}.{ending}").read_bytes() for ending in ("crt", "key"))
-        kubeconfig.write(
-            cluster.layout.kubeconfig(user),
-            cluster.layout.server,
-            authority,
-            kubeconfig.certificate_user(certificate, key),
-            name=f"berth-{cluster.name}",
-        )
+    for user, token in tokens.items():
+        path, name = cluster.layout.kubeconfig(user), f"berth-{cluster.name}"
+        kubeconfig.write(path, cluster.layout.server, authority, {"token": token}, name=name)
