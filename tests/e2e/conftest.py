@@ -23,18 +23,13 @@ from berth.devcluster.components import Features
 from berth.devcluster.health import make_namespace
 from berth.devcluster.operator import OPERATOR_NAMESPACE, Operator, install_chart, start_operator
 from berth.devcluster.process import wait_until
+from tests.builders.access import AFTER_TROUBLE, BY_SERVICES
 from tests.conftest import Kubectl, run_kubectl
 
 Json = dict[str, Any]
 HERE = Path(__file__).parent
 PATIENCE = 40.0
-NOT_SEEN_HERE = {
-    "apps/deployments", "policy/poddisruptionbudgets", "gateway.networking.k8s.io/", "patch core/services",
-    "patch core/pods", "patch core/nodes", "patch berth.dev/inferenceservices/status", "scheduling.k8s.io/podgroups",
-    "get core/pods", "get core/services", "get berth.dev/trainingjobs", "patch events.k8s.io/events",
-}  # fmt: skip
-"""Accesses, or parts of their names, that these tests do not cause: what needs an InferenceService; native gangs, which
-this control plane does not serve; a look at what is there already, after a crash; an event that repeats for minutes."""
+NOT_SEEN_HERE = AFTER_TROUBLE | BY_SERVICES
 
 
 @dataclass
