@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Container
 
 
 class Defects:
@@ -23,3 +24,7 @@ class Defects:
     def over(self, key: str) -> None:
         """All is well with ``key``, or it is gone: what fails next is new."""
         self._last.pop(key, None)
+
+    def forget_all_but(self, keys: Container[str]) -> None:
+        """The others are gone."""
+        self._last = {key: last for key, last in self._last.items() if key in keys}

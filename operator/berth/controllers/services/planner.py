@@ -27,6 +27,7 @@ from berth.inference.demand import EXPIRES_SECONDS, still
 from berth.inference.plan import decide
 from berth.inference.retire import staying
 from berth.inference.service import Foreseen, Plan, Sight
+from berth.telemetry.defects import Defects
 from berth.telemetry.metrics import Metrics
 
 _LOG: Final = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class ServicePlanner:
         self._spot, self._warmth = spot, warmth
         self._priority, self._carry_out, self._wall = priority, carry_out, wall
         self._gauges = ServiceGauges(metrics)
-        self._defects: dict[str, str] = {}  # uid -> what made its last decision fail
+        self._defects = Defects(_LOG)  # by uid
 
     def usable(self) -> list[tuple[ServiceView, Choice]]:
         """Every service whose spec can be read, with what it may run on, the most important first."""
@@ -130,7 +131,7 @@ class ServicePlanner:
         self._reservations.forget(view)
         self._demand.forget(view.uid)
         self._market.forget(view.uid)
-        self._defects.pop(view.uid, None)
+        self._defects.over(view.uid)
 
     def _guarded(self, view: ServiceView, choice: Choice) -> None:
         began = time.perf_counter()
@@ -139,14 +140,12 @@ class ServicePlanner:
         except Exception as problem:
             self._note_defect(view, problem)
         else:
-            self._defects.pop(view.uid, None)
+            self._defects.over(view.uid)
         self._metrics.service_decision_seconds.observe(time.perf_counter() - began)
 
     def _note_defect(self, view: ServiceView, problem: Exception) -> None:
         """One bad service must not stop the others: logged once, and its reconciler gets to tell."""
-        if self._defects.get(view.uid) != repr(problem):
-            self._defects[view.uid] = repr(problem)
-            _LOG.error("service %s: no decision", view.name, exc_info=problem)
+        if self._defects.note(view.uid, f"service {view.name}: no decision", problem):
             self._carry_out(view.key)
 
     def _decide(self, view: ServiceView, choice: Choice) -> None:

@@ -48,6 +48,7 @@ from berth.inference.records import Variant
 from berth.inference.room import Rooms
 from berth.inference.service import Mode, Verdict
 from berth.render.service.fetch import Keeping, fetch_pod, fetch_pod_name, keeping, unfetchable
+from berth.telemetry.defects import Defects
 from berth.telemetry.metrics import Metrics
 
 _LOG: Final = logging.getLogger(__name__)
@@ -112,7 +113,7 @@ class Prefetcher:
         self._refused: dict[str, tuple[int, float, str]] = {}  # service -> its generation, until when, and why
         self._kept: PerSpec[Keeping | None] = PerSpec(fleet)
         self._ways: PerSpec[str] = PerSpec(fleet)
-        self._defects: dict[str, str] = {}
+        self._defects = Defects(_LOG)  # by uid
         self._ended = asyncio.Event()
         pods.subscribe(self._on_pod)
 
@@ -159,9 +160,7 @@ class Prefetcher:
 
     def _note_defect(self, view: ServiceView, problem: Exception) -> None:
         """One bad service must not stop the others: logged once."""
-        if self._defects.get(view.uid) != repr(problem):
-            self._defects[view.uid] = repr(problem)
-            _LOG.error("service %s: no weights are fetched", view.name, exc_info=problem)
+        self._defects.note(view.uid, f"service {view.name}: no weights are fetched", problem)
 
     # -- what there is -------------------------------------------------------------------------------------------
 
@@ -190,7 +189,7 @@ class Prefetcher:
         self._kept.keep(live)
         self._ways.keep(live)
         self._refused = {uid: known for uid, known in self._refused.items() if uid in live}
-        self._defects = {uid: known for uid, known in self._defects.items() if uid in live}
+        self._defects.forget_all_but(live)
 
     def _keeping(self, view: ServiceView, choice: Choice) -> Keeping | None:
         variant = next(iter(choice.variants.values()), None)
