@@ -26,7 +26,7 @@ COLLECTION = f"/apis/berth.dev/v1alpha1/namespaces/{manifests.NAMESPACE}/inferen
 PRODUCT = "NVIDIA-L4"
 SETTLE_SECONDS = 4.0 if SMALL else 75.0
 """Moving figures of one service are written at most once a minute."""
-LIMIT_SECONDS = 570.0
+LIMIT_SECONDS = 720.0
 """Of the whole: what is left of it beside the steady minutes is what the last writes may take to land."""
 
 
