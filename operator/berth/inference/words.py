@@ -20,6 +20,9 @@ def phase(rules: Rules, sight: Sight, need: Need, mix: Mix, counts: Mapping[str,
     ready = sum(replica.ready and not replica.terminating for replica in sight.replicas)
     if not sight.offers and not total:
         return Phase.PENDING, sight.excluded or "No pool has an accelerator that can serve the model"
+    lacks = shortage(mix, need)
+    if total == 0 and lacks:
+        return Phase.PENDING, lacks
     if total == 0:
         asleep = "spec.replicas is 0" if rules.mode is Mode.MANUAL else need.text
         return Phase.IDLE, f"No replica: {asleep}"
@@ -28,12 +31,19 @@ def phase(rules: Rules, sight: Sight, need: Need, mix: Mix, counts: Mapping[str,
         return Phase.FAILED, f"Replicas of {names} end before they are ready; see their logs. No more are started"
     if not ready:
         return Phase.STARTING, f"{plural(total, 'replica')} {'starts' if total == 1 else 'start'}; {need.text}"
-    if lacks := shortage(mix, need):
+    if lacks:
         return Phase.DEGRADED, lacks
-    if ready < min(rules.min_replicas, total) or sight.slo_met is False:
+    if ready < min(_wanted(rules, need), total) or sight.slo_met is False:
         why = "the SLO is missed" if sight.slo_met is False else f"{ready} of {total} replicas are ready"
         return Phase.DEGRADED, f"{capitalised(why)}; {need.text}"
     return Phase.READY, f"{ready} of {total} replicas are ready; {need.text}"
+
+
+def _wanted(rules: Rules, need: Need) -> int:
+    """How many replicas have to be ready for the service to be."""
+    if not (need.work or need.floor):
+        return 0
+    return max(1, min(need.floor, rules.min_replicas) if need.frozen else need.floor)
 
 
 def capitalised(text: str) -> str:
@@ -56,7 +66,7 @@ def shortage(mix: Mix, need: Need) -> str:
 def conditions(rules: Rules, memory: Memory, sight: Sight, mix: Mix, need: Need) -> dict[str, Verdict]:
     """The conditions that a plan knows of."""
     ready = sum(replica.ready and not replica.terminating for replica in sight.replicas)
-    wants = max(1, min(need.floor, rules.min_replicas) if need.frozen else need.floor) if need.work or need.floor else 0
+    wants = _wanted(rules, need)
     lacks = shortage(mix, need)
     verdicts = {
         "Ready": Verdict(True, "ReplicasReady" if ready else "Idle")

@@ -248,6 +248,19 @@ def test_a_plan_that_finds_no_place_says_what_is_missing() -> None:
     assert "CapacityLimited" in {event.reason for event in made.events}
 
 
+def test_a_service_without_any_room_waits_for_it_and_does_not_pass_for_idle() -> None:
+    made = plan(make_sight(None, 0, offers=(make_offer(room=0),)), Rules(min_replicas=1))
+    assert made.phase is Phase.PENDING
+    assert made.message.startswith("1 of at least 1 replica finds no place (Capacity)")
+
+
+def test_fewer_ready_replicas_than_manual_asks_for_are_no_ready_service() -> None:
+    made = plan(make_sight(None, 4, replicas=make_replicas(2)), Rules(mode=Mode.MANUAL, manual_replicas=4))
+    assert made.phase is Phase.DEGRADED
+    assert made.message.startswith("2 of 4 replicas are ready")
+    assert not made.conditions["Ready"].status
+
+
 def test_a_variant_that_is_full_leaves_the_rest_to_the_next_cheapest() -> None:
     offers = (make_offer("od", room=2), make_offer("other", usd=2.0))
     assert plan(make_sight(5.0, 2, offers=offers)).counts == {"od": 2, "other": 3}

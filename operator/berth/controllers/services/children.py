@@ -67,9 +67,23 @@ class ServiceChildren:
 
         ``templates``: the digest of what each variant is to run. ``spaces``: by variant. ``listeners``: what the route
         joins, none: there is no route.
-        Raises: NameTaken, ClusterError.
+        Raises: NameTaken, ClusterError. A name that is taken from a service with replicas does not stop their count.
         """
         await self._give_up_lost(view)
+        taken: NameTaken | None = None
+        try:
+            await self._share(view, listeners)
+        except NameTaken as problem:
+            if not self._observer.deployments(view):
+                raise
+            taken = problem
+        turn = await self._roll(view, plan, variants, templates, spaces)
+        if taken is not None:
+            raise taken
+        return turn
+
+    async def _share(self, view: ServiceView, listeners: Sequence[str]) -> None:
+        """The children that all variants have together."""
         shared = service_plan(view, self._fleet.catalogue)
         await self._ensure(view, SERVICES, service(shared))
         await self._ensure(view, DISRUPTION_BUDGETS, disruption_budget(shared))
@@ -77,7 +91,6 @@ class ServiceChildren:
             await self._ensure(view, HTTP_ROUTES, http_route(shared, listeners))
         elif "HTTPRoute" in view.applied or view.spec_exposed:
             await self._withdraw(view)
-        return await self._roll(view, plan, variants, templates, spaces)
 
     async def _roll(
         self,

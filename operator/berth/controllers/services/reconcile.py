@@ -109,7 +109,10 @@ class Services:
                 {name: self._market.space(view, variant) for name, variant in choice.variants.items()},
                 listeners=opening.listeners if opening is not None else (),
             )
-        except (Invalid, BadRequest, NameTaken) as problem:
+        except NameTaken as problem:
+            await self._reject(view, "NameTaken", shorten(str(problem)))
+            return
+        except (Invalid, BadRequest) as problem:
             await self._reject(view, "TemplateRefused", shorten(str(problem)))
             return
         except Forbidden as problem:

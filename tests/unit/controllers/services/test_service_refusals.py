@@ -151,6 +151,29 @@ async def test_a_refused_template_is_tried_again_and_taken_when_the_server_takes
     assert "Deployment" in desk.server.written
 
 
+SOMEBODYS = {"metadata": {"name": "chat", "namespace": "serving", "uid": "other", "resourceVersion": "7"}}
+
+
+async def test_a_name_that_somebody_took_is_told_and_a_running_service_is_scaled_on() -> None:
+    desk = Desk()
+    await desk.look(replicas=1)
+    desk.server.objects["Service", "chat"] = SOMEBODYS
+    view = desk.loop.observer.view(KEY)
+    assert view is not None
+    view.applied.pop("Service")
+    status = await desk.look(replicas=3)
+    assert accepted(status)[0] == "NameTaken"
+    assert desk.deployment["spec"]["replicas"] == 3
+    assert desk.server.objects["Service", "chat"] == SOMEBODYS
+
+
+async def test_a_new_service_whose_name_is_taken_starts_nothing() -> None:
+    desk = Desk()
+    desk.server.objects["Service", "chat"] = SOMEBODYS
+    assert accepted(await desk.look())[0] == "NameTaken"
+    assert "Deployment" not in desk.server.written
+
+
 async def test_a_short_quota_is_no_matter_of_the_template() -> None:
     desk = Desk()
     desk.server.refuses = Forbidden(403, "Forbidden", 'pods "berth-check" is forbidden: exceeded quota: gpus')
