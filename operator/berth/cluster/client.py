@@ -172,7 +172,7 @@ class ApiClient:
             kind.plural,
             "POST",
             kind.path(namespace),
-            _written(dry_run),
+            _writing(dry_run),
             wire.encode(body),
             writes=True,
             repeatable=dry_run,
@@ -200,7 +200,7 @@ class ApiClient:
         Raises:
             Conflict: another manager owns a field and ``force`` is off; the causes name the fields.
         """
-        params = {"fieldManager": manager, "force": "true" if force else "false"} | _written(dry_run)
+        params = {"fieldManager": manager, "force": "true" if force else "false"} | _writing(dry_run)
         return await self._patch(kind, namespace, name, subresource, params, body, _APPLY)
 
     async def patch(
@@ -214,7 +214,7 @@ class ApiClient:
         subresource: str = "",
     ) -> T:
         """A merge patch or JSON patch, for what an apply cannot express."""
-        return await self._patch(kind, namespace, name, subresource, _written(), body, _PATCH[how])
+        return await self._patch(kind, namespace, name, subresource, _writing(), body, _PATCH[how])
 
     async def update(
         self, kind: Kind[T], name: str, body: Any, namespace: str | None = None, *, urgent: bool = False
@@ -330,8 +330,8 @@ def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
     return {name: text for name, text in named.items() if text}
 
 
-def _written(dry_run: bool = False) -> dict[str, str]:
-    """What every write asks for: no search for repeated and unknown fields, whose warnings nobody would read.
+def _writing(dry_run: bool = False) -> dict[str, str]:
+    """What goes with a body of ours: no search for repeated and unknown fields, whose warnings nobody would read.
 
     The search was a quarter of what a status apply costs the API server. Schema and rules hold without it.
     """

@@ -257,7 +257,7 @@ class PrometheusSource:
         self._times_at = self._wall()
         owners = owner_by_pod(services)
         for preset in asked:
-            mine = [service for service in services if any(each.preset == preset.name for each in service.signals)]
+            mine = _users(preset, services)
             for name, aliases in preset.seconds.items():
                 try:
                     answer = await self._instant(buckets_query(aliases), deadline)
@@ -284,7 +284,7 @@ class PrometheusSource:
         for preset in asked:
             if not preset.tokens:
                 continue
-            mine = [service for service in services if any(each.preset == preset.name for each in service.signals)]
+            mine = _users(preset, services)
             try:
                 answer = await self._instant(load_query(preset.tokens, ("namespace", "pod"), counter=True), deadline)
             except PrometheusError:
@@ -335,3 +335,8 @@ class PrometheusSource:
         if len(found) != 1:
             return Reading("Unknown", reason=f"the query gives {len(found)} series; aggregate it to one")
         return measured(found[0].points[0][1], self._wall())
+
+
+def _users(preset: Preset, services: Sequence[ServiceQuery]) -> list[ServiceQuery]:
+    """Those that have a signal of ``preset``."""
+    return [service for service in services if any(signal.preset == preset.name for signal in service.signals)]
