@@ -61,12 +61,12 @@ class ServiceChildren:
         templates: Mapping[str, str],
         spaces: Mapping[str, Space],
         *,
-        listeners: Sequence[str],
+        listeners: Sequence[str] | None,
     ) -> Turn | None:
         """Make every child what it should be; whose turn it is where a rollout is under way.
 
         ``templates``: the digest of what each variant is to run. ``spaces``: by variant. ``listeners``: what the route
-        joins, none: there is no route.
+        joins, none: there is no route, None: it stays as it is.
         Raises: NameTaken, ClusterError. A name that is taken from a service with replicas does not stop their count.
         """
         await self._give_up_lost(view)
@@ -82,14 +82,14 @@ class ServiceChildren:
             raise taken
         return turn
 
-    async def _share(self, view: ServiceView, listeners: Sequence[str]) -> None:
+    async def _share(self, view: ServiceView, listeners: Sequence[str] | None) -> None:
         """The children that all variants have together."""
         shared = service_plan(view, self._fleet.catalogue)
         await self._ensure(view, SERVICES, service(shared))
         await self._ensure(view, DISRUPTION_BUDGETS, disruption_budget(shared))
         if listeners:
             await self._ensure(view, HTTP_ROUTES, http_route(shared, listeners))
-        elif "HTTPRoute" in view.applied or view.spec_exposed:
+        elif listeners is not None and ("HTTPRoute" in view.applied or view.spec_exposed):
             await self._withdraw(view)
 
     async def _roll(

@@ -3,64 +3,107 @@
 A route is an open door: it is made only while a listener of the Gateway ends TLS with a certificate and the policy
 object that protects the route exists and targets all of it. Both are read, not assumed, and asked for again now and
 then. The route joins those listeners by name: a route that names none is served by the Gateway's plain ones too.
+
+Only what was read closes a door that is open: a question without an answer proves nothing, and a route that goes with
+it is an outage. Then the route stays as it is, and the question is asked again soon.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 
+from berth.api.common import rfc3339
 from berth.api.inferenceservice_parts import Expose
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import ClusterError, Forbidden
 from berth.cluster.kinds import GATEWAYS, Kind
 from berth.cluster.wire import Gateway, Listener, Targeting
-from berth.controllers.services.view import ServiceView
+from berth.controllers.facts import shorten
+from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.inference.service import Verdict
 from berth.render.service.exposure import GATEWAY_GROUP
 
 AGAIN_SECONDS: Final = 60.0
+UNANSWERED_SECONDS: Final = 2.0
+"""A question that got no answer is asked again after so long, then after twice as long, up to the usual time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The condition Exposed, and the listeners that the route may join: none unless the verdict is true."""
+    """The condition Exposed, and the listeners that the route may join: none unless the verdict is true.
+
+    A verdict of Unknown says nothing of the route: whatever there is stays.
+    """
 
     verdict: Verdict
     listeners: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was found of a ``generation``, used ``until`` then. ``proven``: the last that was read, and when.
+
+    ``unanswered``: questions in a row that got no answer.
+    """
+
+    generation: int
+    until: float
+    opening: Opening
+    proven: tuple[float, Verdict] | None
+    unanswered: int = 0
+
+
 class Exposure:
-    """Answers what a service's route may join; None for a service that is not public."""
+    """Answers what a service's route may join; None for a service that is not public.
+
+    ``call`` is called with a service's key and the seconds after which to look again.
+    """
 
     def __init__(
-        self, client: ApiClient, *, again: float = AGAIN_SECONDS, clock: Callable[[], float] = time.monotonic
+        self,
+        client: ApiClient,
+        *,
+        again: float = AGAIN_SECONDS,
+        call: Callable[[ServiceKey, float], object] = lambda key, seconds: None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        self._client, self._again, self._clock = client, again, clock
-        self._known: dict[str, tuple[int, float, Opening]] = {}  # uid -> generation, when, answer
+        self._client, self._again, self._call, self._clock, self._wall = client, again, call, clock, wall
+        self._known: dict[str, _Known] = {}  # by uid
 
     def forget(self, uid: str) -> None:
         """The service is gone."""
         self._known.pop(uid, None)
 
     async def opening(self, view: ServiceView) -> Opening | None:
-        """Whether and at which listeners the route may be there.
-
-        Raises: ClusterError where the API server cannot be asked.
-        """
+        """Whether and at which listeners the route may be there."""
         expose = view.spec.expose if view.spec is not None else None
         if expose is None or expose.scope != "Public":
+            self.forget(view.uid)
             return None
         generation, known = view.object.metadata.generation, self._known.get(view.uid)
-        if known is not None and known[0] == generation and self._clock() - known[1] < self._again:
-            return known[2]
-        opening = await self._judge(view, expose)
-        self._known[view.uid] = (generation, self._clock(), opening)
-        return opening
+        if known is None or known.generation != generation or self._clock() >= known.until:
+            opening = await self._judge(view, expose)
+            known = self._known[view.uid] = self._after(opening, generation, known)
+            if known.unanswered:
+                self._call(view.key, known.until - self._clock())
+        return known.opening
+
+    def _after(self, opening: Opening, generation: int, before: _Known | None) -> _Known:
+        verdict, now = opening.verdict, self._clock()
+        if verdict.status is not None:
+            return _Known(generation, now + self._again, opening, (self._wall(), verdict))
+        proven = before.proven if before is not None else None
+        misses = before.unanswered if before is not None else 0
+        last = f", which was {proven[1].reason} when it was last read at {rfc3339(proven[0])}" if proven else ""
+        told = replace(verdict, message=f"{verdict.message}; the route stays as it is{last}")
+        wait = min(self._again, UNANSWERED_SECONDS * 2.0 ** min(misses, 10))
+        return _Known(generation, now + wait, Opening(told), proven, misses + 1)
 
     async def _judge(self, view: ServiceView, expose: Expose) -> Opening:
         reference = expose.gateway_ref
@@ -71,7 +114,7 @@ class Exposure:
         try:
             gateway = await self._client.find(GATEWAYS, reference.name, namespace)
         except ClusterError as problem:
-            return Opening(Verdict(False, "GatewayUnknown", f"{name} cannot be read: {problem}"))
+            return Opening(Verdict(None, "GatewayUnknown", f"{name} cannot be read: {shorten(str(problem))}"))
         if gateway is None:
             return Opening(
                 Verdict(False, "GatewayNotFound", f"{name} does not exist, or the Gateway API is not installed")
@@ -87,15 +130,16 @@ class Exposure:
         policy = expose.auth.policy_ref
         assert policy is not None
         what = f"{policy.kind}.{policy.group} {view.key[0]}/{policy.name}"
-        kind = await self._find_kind(policy.group, policy.kind)
-        if kind is None:
-            return Verdict(False, "PolicyNotFound", f"the API server serves no {policy.kind}.{policy.group}")
         try:
+            kind = await self._find_kind(policy.group, policy.kind)
+            if kind is None:
+                return Verdict(False, "PolicyNotFound", f"the API server serves no {policy.kind}.{policy.group}")
             found = await self._client.find(kind, policy.name, view.key[0])
         except Forbidden:
-            return Verdict(
-                False, "PolicyUnreadable", f"{what} may not be read; list its kind in the chart's value expose.policies"
-            )
+            text = f"{what} may not be read; list its kind in the chart's value expose.policies"
+            return Verdict(None, "PolicyUnreadable", text)
+        except ClusterError as problem:
+            return Verdict(None, "PolicyUnreadable", f"{what} cannot be read: {shorten(str(problem))}")
         if found is None:
             return Verdict(False, "PolicyNotFound", f"{what} does not exist; the route is not made without it")
         if not _targets(found, view.key[1]):

@@ -117,7 +117,7 @@ class ServiceLoop:
         )
         children, exposure = (
             ServiceChildren(client, self.observer, fleet, again=LOOK_PERIODS * period, wall=wall),
-            Exposure(client, again=LOOK_PERIODS * period),
+            Exposure(client, again=LOOK_PERIODS * period, call=self._look_again, wall=wall),
         )
         self.services = Services(
             client, self.observer, self.planner, market, demand,

@@ -16,7 +16,7 @@ from berth.cluster.kinds import INFERENCE_SERVICES
 from berth.controllers.facts import defect_words, shorten
 from berth.controllers.services.children import NameTaken, ServiceChildren
 from berth.controllers.services.demand import DemandBook, Known
-from berth.controllers.services.exposure import Exposure
+from berth.controllers.services.exposure import Exposure, Opening
 from berth.controllers.services.judge import TemplateJudge
 from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.planner import LOOK_PERIODS, ServicePlanner
@@ -107,7 +107,7 @@ class Services:
                 choice.variants,
                 templates,
                 {name: self._market.space(view, variant) for name, variant in choice.variants.items()},
-                listeners=opening.listeners if opening is not None else (),
+                listeners=_joined(opening),
             )
         except NameTaken as problem:
             await self._reject(view, "NameTaken", shorten(str(problem)))
@@ -288,3 +288,10 @@ class Services:
         target = about(INFERENCE_SERVICES, view.object.metadata)
         record = self._recorder.warning if event.warning else self._recorder.normal
         record(target, event.reason, event.message)
+
+
+def _joined(opening: Opening | None) -> tuple[str, ...] | None:
+    """What the route joins; None: that is not known now."""
+    if opening is None:
+        return ()
+    return None if opening.verdict.status is None else opening.listeners

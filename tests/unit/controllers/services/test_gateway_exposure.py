@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from berth.cluster.errors import Forbidden, Unreachable
+from berth.cluster.errors import Forbidden, TooManyRequests, Unavailable, Unreachable
 from berth.cluster.kinds import GATEWAYS
 from berth.controllers.services.exposure import AGAIN_SECONDS, Exposure, Opening
+from tests.unit.controllers.services.test_service_refusals import Desk
 from tests.unit.controllers.services.views import make_view
 
 EXPOSE = {
@@ -131,7 +132,8 @@ async def test_hostnames_of_listeners(listener: str, asked: str, answered: bool)
         ({}, True, (False, "PolicyElsewhere")),
         (None, True, (False, "PolicyNotFound")),
         ({"targetRef": ROUTE}, False, (False, "PolicyNotFound")),
-        (Forbidden(403, "Forbidden", "no"), True, (False, "PolicyUnreadable")),
+        (Forbidden(403, "Forbidden", "no"), True, (None, "PolicyUnreadable")),
+        (Unreachable("timed out"), True, (None, "PolicyUnreadable")),
     ],
 )
 async def test_policies(policy: Any, served: bool, expected: tuple[bool, str]) -> None:
@@ -154,9 +156,81 @@ async def test_an_answer_is_kept_for_a_while() -> None:
         assert api.asked == asked
 
 
-async def test_a_gateway_that_cannot_be_read_gets_no_route() -> None:
-    class Gone(Api):
-        async def find(self, kind: Any, name: str, namespace: str) -> Any:
-            raise Unreachable("no answer")
+NO_ANSWERS = [Unreachable("timed out"), TooManyRequests(429, "", "slow down"), Unavailable(503, "", "no"),
+              Forbidden(403, "Forbidden", "no")]  # fmt: skip
 
-    assert await verdict(Gone(None)) == (False, "GatewayUnknown")
+
+class PublicDesk(Desk):
+    """``chat`` behind a Gateway; what is in ``broken`` cannot be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broken: dict[str, Exception] = {}
+        self.put("Gateway", "edge", {"listeners": [HTTPS]})
+        self.put("Rule", "chat-auth", {"targetRef": ROUTE})
+        self.find, self.server.find = self.server.find, self._find
+        self.server.versions, self.server.kinds = Api(None).versions, Api(None).kinds
+        self.server.delete = self._delete
+
+    def put(self, kind: str, name: str, spec: Any) -> None:
+        self.server.objects[kind, name] = {"metadata": {"name": name}, "spec": spec}
+
+    async def _find(self, kind: Any, name: str, namespace: str) -> Any:
+        if kind.kind in self.broken:
+            raise self.broken[kind.kind]
+        return await self.find(kind, name, namespace)
+
+    async def _delete(self, kind: Any, name: str, namespace: str, *, uid: str) -> None:
+        del self.server.objects[kind.kind, name]
+
+    async def public(self) -> tuple[bool, str, str]:
+        """Whether there is a route, and the condition's status and reason, after a look with a question due."""
+        now = self.exposure._clock() + AGAIN_SECONDS
+        self.exposure._clock = lambda: now
+        status = await self.look(expose=EXPOSE)
+        (found,) = (entry for entry in status["conditions"] if entry["type"] == "Exposed")
+        self.words = found["message"]
+        route = self.server.objects.get(("HTTPRoute", "chat"))
+        if route is not None:
+            route["metadata"]["ownerReferences"] = [{"uid": "uid-of-chat", "kind": "InferenceService", "name": "chat"}]
+        return route is not None, found["status"], found["reason"]
+
+    @property
+    def exposure(self) -> Exposure:
+        return self.loop.services._exposure
+
+
+@pytest.mark.parametrize("answer", NO_ANSWERS, ids=lambda answer: type(answer).__name__)
+@pytest.mark.parametrize(("kind", "reason"), [("Gateway", "GatewayUnknown"), ("Rule", "PolicyUnreadable")])
+async def test_a_question_without_an_answer_leaves_the_route_as_it_is(kind: str, reason: str, answer: Any) -> None:
+    desk = PublicDesk()
+    assert await desk.public() == (True, "True", "RouteAttached")
+    desk.broken = {kind: answer}
+    assert await desk.public() == (True, "Unknown", reason)
+    assert "the route stays as it is, which was RouteAttached when it was last read at 20" in desk.words
+    desk.broken = {}
+    assert await desk.public() == (True, "True", "RouteAttached")
+
+
+async def test_what_is_read_to_be_missing_takes_the_route_back_and_no_answer_makes_none() -> None:
+    desk = PublicDesk()
+    assert await desk.public() == (True, "True", "RouteAttached")
+    del desk.server.objects["Gateway", "edge"]
+    assert await desk.public() == (False, "False", "GatewayNotFound")
+    desk.broken = {"Gateway": Unreachable("timed out")}
+    assert await desk.public() == (False, "Unknown", "GatewayUnknown")
+
+
+async def test_what_got_no_answer_is_asked_again_soon_and_less_and_less_often() -> None:
+    api: Any = Api([HTTPS], Unreachable("timed out"))
+    now, waits = [0.0], list[float]()
+    exposure = Exposure(api, clock=lambda: now[0], call=lambda key, seconds: waits.append(seconds))
+    for _ in range(8):
+        await exposure.opening(make_view(expose=EXPOSE))
+        now[0] += waits[-1]
+    assert waits == [2, 4, 8, 16, 32, 60, 60, 60]
+    api.policy = {"targetRef": ROUTE}
+    found = await exposure.opening(make_view(expose=EXPOSE))
+    assert found is not None
+    assert found.listeners == ("https",)
+    assert len(waits) == 8
