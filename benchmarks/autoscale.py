@@ -20,12 +20,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import autoscale_summary, requests, requests_made
-from benchmarks.autoscale_cases import Measured, measure
+from benchmarks import autoscale_cost, autoscale_summary, requests, requests_made
+from benchmarks.autoscale_cases import COLD_STARTS, Measured, measure
 from benchmarks.autoscale_plot import plot
 from benchmarks.policies.dynamo import prophet_missing
 from benchmarks.requests import DAY, Trace
@@ -52,12 +52,13 @@ def main() -> int:
     if full and (missing := prophet_missing()):
         progress(f"without Prophet: {missing}")
         full = False
+    forecast = _forecast(small)  # before the cores are busy
     progress(f"{len(traces)} traces from {source}")
     measured = sorted(_measure(traces, full), key=lambda each: each.name)
     picture = Path(os.environ.get("OUT") or PLOT)
     picture.parent.mkdir(parents=True, exist_ok=True)
     picture.write_text(plot(measured))
-    _print(measured, {"traces": source, "left_out": problems, "plot": str(picture), "small": small})
+    _print(measured, forecast, {"traces": source, "left_out": problems, "plot": str(picture), "small": small})
     return 0
 
 
@@ -91,14 +92,21 @@ def _measure(traces: Sequence[Trace], full: bool) -> Iterator[Measured]:
             yield result
 
 
-def _print(measured: Sequence[Measured], facts: dict[str, Any]) -> None:
+def _forecast(small: bool) -> dict[str, Any]:
+    cost = autoscale_cost.measure(COLD_STARTS, days=1 if small else autoscale_cost.DAYS)
+    progress(autoscale_cost.line(cost))
+    return asdict(cost)
+
+
+def _print(measured: Sequence[Measured], forecast: dict[str, Any], facts: dict[str, Any]) -> None:
     rows = autoscale_summary.baselines(measured)
     for line in autoscale_summary.table(rows):
         print(line)
     for trace in measured:
         print(autoscale_summary.trace_line(trace))
     details = {**facts, **autoscale_summary.details(measured), "seconds": round(time.monotonic() - _BEGAN, 1)}
-    print(json.dumps({**autoscale_summary.summary(measured), "baselines": rows, "details": details}))
+    figures = {**autoscale_summary.summary(measured), "forecast": forecast, "baselines": rows, "details": details}
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

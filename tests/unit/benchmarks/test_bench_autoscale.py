@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from benchmarks import autoscale, autoscale_cases, autoscale_summary, requests
+from benchmarks import autoscale, autoscale_cases, autoscale_cost, autoscale_summary, requests
 from benchmarks.autoscale_cases import COLD_STARTS, PROMISES, Case, Measured
 from benchmarks.autoscale_plot import averaged, plot
 from benchmarks.policies.base import Limits, Outcome
@@ -156,12 +156,17 @@ def test_the_last_line_is_one_json_object(
     rows = [f"{60 * step},{value:.3f}" for step, value in enumerate(5 + 4 * np.sin(np.arange(300) / 40))]
     (tmp_path / "sine.csv").write_text("\n".join(["ts,value", *rows]))
     (tmp_path / "notes.txt").write_text("not a trace")
+    monkeypatch.setattr(autoscale_cost, "DAYS", 1)
     monkeypatch.setenv("TRACES", str(tmp_path))
     monkeypatch.setenv("OUT", str(tmp_path / "out" / "plot.svg"))
     assert autoscale.main() == 0
     printed = capsys.readouterr()
     figures = json.loads(printed.out.splitlines()[-1])
-    assert set(figures) == KEYS | {"baselines", "details"}
+    assert set(figures) == KEYS | {"forecast", "baselines", "details"}
+    forecast = figures["forecast"]
+    assert all(value > 0 for value in forecast.values())
+    assert forecast["fit_ms"] > forecast["step_ms"]
+    assert "forecaster: import" in printed.err
     assert set(figures["per_trace"]) == {"sine"}
     assert figures["details"]["left_out"] == ["notes.txt: does not end in .csv or .csv.gz"]
     assert "left out: notes.txt" in printed.err
