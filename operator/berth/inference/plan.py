@@ -8,11 +8,12 @@ replica only when the others are proven to carry the work.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from berth.inference.fallback import step
 from berth.inference.holds import Hold, fixed, remember_miss, waits
+from berth.inference.lastresort import kept, last_resort
 from berth.inference.leaving import leaving_reason
 from berth.inference.need import Need, needed
 from berth.inference.program import TINY
@@ -27,11 +28,9 @@ from berth.inference.service import (
     Rules,
     Sight,
 )
+from berth.inference.spot import Cheapest
 from berth.inference.words import capitalised, conditions, events, phase, shortage, turned
 from berth.values import plural
-
-Cheapest = Callable[[Sequence[Offer], MixBounds, Mapping[str, int]], Mix]
-"""Finds the cheapest mix within bounds, given the counts there are."""
 
 LOOK_SECONDS = 15.0
 DRAIN_SECONDS = 60.0
@@ -44,6 +43,7 @@ SAME_SECONDS = 60.0
 
 def decide(rules: Rules, memory: Memory, sight: Sight, cheapest: Cheapest) -> Plan:
     """What shall be, given what is. Pure: equal arguments give equal plans."""
+    cheapest = last_resort(cheapest)
     variants = {offer.variant.name: offer.variant for offer in sight.offers}
     stays = staying(sight.wanted, sight.replicas)
     have = sum(sight.wanted.values())
@@ -87,6 +87,8 @@ def decide(rules: Rules, memory: Memory, sight: Sight, cheapest: Cheapest) -> Pl
     elif need.zero_refused:
         message = f"{message}; it stays awake: {need.zero_refused}"
     if advice is None and after and (text := way.held):
+        message = f"{message}; {text}"
+    if text := kept(sight, counts):
         message = f"{message}; {text}"
     return Plan(
         counts=counts,
@@ -203,9 +205,7 @@ def _directed(
     if any(free.counts.get(name, 0) < count for name, count in known.items()):
         hold = fixed(rules, memory, sight, need)
         if hold is not None:
-            ceiling = max(need.ceiling, sum(known.values()))
-            mix = cheapest(offers, _bounds(rules, need, sight, known, need.floor, ceiling), stays)
-            return _Way(mix, memory, hold)
+            return _fixed(rules, memory, sight, need, hold, known, offers, stays, cheapest, aimed)
     if lower and (hold := waits(rules, memory, sight)) is not None:
         more = replace(need, work=max(need.work, aimed))
         mix = cheapest(offers, _bounds(rules, more, sight, {}, need.floor, max(need.ceiling, replicas)), stays)
@@ -225,6 +225,27 @@ def _directed(
     if not bound:
         return _Way(free, memory)
     return _Way(cheapest(offers, _bounds(rules, need, sight, {}, floor, ceiling), stays), memory, Hold(bound))
+
+
+def _fixed(
+    rules: Rules,
+    memory: Memory,
+    sight: Sight,
+    need: Need,
+    hold: Hold,
+    known: Mapping[str, int],
+    offers: Sequence[Offer],
+    stays: Mapping[str, int],
+    cheapest: Cheapest,
+    aimed: float,
+) -> _Way:
+    """Every replica stays where it is, but for those on closed offers, which others may replace: no less is carried."""
+    closed = {offer.variant.name for offer in offers if offer.closed and known.get(offer.variant.name)}
+    least = aimed if closed else 0.0
+    keep = {name: count for name, count in known.items() if name not in closed}
+    more, ceiling = replace(need, work=max(need.work, least)), max(need.ceiling, sum(known.values()))
+    mix = cheapest(offers, _bounds(rules, more, sight, keep, need.floor, ceiling), stays)
+    return _Way(mix, memory, hold, least)
 
 
 def _asked_less(mix: Mix, work: float, variants: Mapping[str, Variant]) -> Mix:

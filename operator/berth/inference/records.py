@@ -59,7 +59,8 @@ class Offer:
     ``room`` counts those that exist, those that fit into free devices now, and ``growth`` those that an autoscaler may
     still add nodes for (not in ``room``). ``cold_start_seconds`` is the quantile that plans go by, ``growth_seconds``
     what a new node adds to it. ``preference`` multiplies the price in the choice alone, and ``rank`` decides between
-    offers that cost the same for the same work, the smaller first.
+    offers that cost the same for the same work, the smaller first. ``closed``: it may be used no more; see
+    :mod:`berth.inference.lastresort`.
     """
 
     variant: Variant
@@ -69,6 +70,7 @@ class Offer:
     growth_seconds: float = 0.0
     preference: float = 1.0
     rank: int = 0
+    closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

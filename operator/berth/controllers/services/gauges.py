@@ -15,7 +15,7 @@ from berth.controllers.services.demand import Known
 from berth.controllers.services.supply import Choice
 from berth.controllers.services.view import ServiceView
 from berth.inference.calibrate import Kind
-from berth.inference.records import DemandState, carried
+from berth.inference.records import DemandState, Variant, carried
 from berth.inference.service import Plan, Replica
 from berth.telemetry.metrics import Metrics, Values
 
@@ -63,8 +63,12 @@ def _ready(seen: Seen, *, leaving: bool = True) -> dict[str, int]:
     return counts
 
 
+def _variants(seen: Seen) -> dict[str, Variant]:
+    return {**seen.view.former, **seen.choice.variants}
+
+
 def _short(seen: Seen, work: float | None, counts: dict[str, int]) -> float | None:
-    return None if work is None else max(work - carried(counts, seen.choice.variants), 0.0)
+    return None if work is None else max(work - carried(counts, _variants(seen)), 0.0)
 
 
 def _foreseen(seen: Seen) -> float | None:
@@ -72,7 +76,7 @@ def _foreseen(seen: Seen) -> float | None:
 
 
 def _by_variant(seen: Seen, counts: dict[str, int]) -> Samples:
-    variants = seen.choice.variants
+    variants = _variants(seen)
     samples: Samples = {}
     for name, count in counts.items():
         variant = variants.get(name)

@@ -109,6 +109,12 @@ class ServiceObserver:
         """Pods on a node that exists, by variant; the place of one that ends is the next one's."""
         return _by_variant(pod for pod in self.pods(view) if self._nodes.get(pod.spec.node_name) is not None)
 
+    def unplaced(self, view: ServiceView, seconds: float) -> dict[str, int]:
+        """Pods that have waited for a node for so long or longer, by variant."""
+        before = self._wall() - seconds
+        waiting = (pod for pod in self.pods(view) if not pod.spec.node_name and not pod.metadata.deleting)
+        return _by_variant(pod for pod in waiting if pod.metadata.created <= before)
+
     def lost(self, view: ServiceView) -> list[wire.Pod]:
         """Pods on nodes that do not exist: nobody will ever say that they have ended.
 

@@ -15,9 +15,10 @@ from typing import Final
 from berth.controllers.services.calibration import carries, listen
 from berth.controllers.services.demand import DemandBook, method_of, slo_met
 from berth.controllers.services.facts import CRASHES
+from berth.controllers.services.former import closed_offers
 from berth.controllers.services.gauges import Seen, ServiceGauges
 from berth.controllers.services.observe import ServiceObserver
-from berth.controllers.services.reserve import Reservations
+from berth.controllers.services.reserve import RESERVE_SECONDS, Reservations
 from berth.controllers.services.spotting import SpotWatch
 from berth.controllers.services.starts import learn_starts
 from berth.controllers.services.supply import COLD_QUANTILE, Choice, Market, PodFacts
@@ -164,13 +165,14 @@ class ServicePlanner:
         )
         risks = self._spot.risks(choice, now)
         view.spot_available = self._spot.verdict(offers, risks) if view.rules.spot.allowed else None
+        closed = closed_offers(view, choice, wanted, self._observer.unplaced(view, RESERVE_SECONDS))
         sight = Sight(
             now=now,
             wanted=wanted,
             replicas=replicas,
             seen=known.seen,
             foreseen=Foreseen(target.work, target.point, target.quantile, horizon, target.basis),
-            offers=self._spot.offers(offers, risks, staying(wanted, replicas)),
+            offers=(*self._spot.offers(offers, risks, staying(wanted, replicas)), *closed),
             cold_start_seconds=cold,
             slo_met=slo_met(view, known.telling),
             crashing=self._observer.crashing(view, CRASHES),

@@ -17,6 +17,7 @@ from berth.controllers.facts import defect_words, shorten
 from berth.controllers.services.children import NameTaken, ServiceChildren
 from berth.controllers.services.demand import DemandBook, Known
 from berth.controllers.services.exposure import Exposure, Opening
+from berth.controllers.services.former import placed
 from berth.controllers.services.judge import TemplateJudge
 from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.planner import LOOK_PERIODS, ServicePlanner
@@ -160,7 +161,7 @@ class Services:
             told(plan, view.refused, trouble(self._observer.pods(view), self._observer.deployments(view))),
             view.object.metadata.generation,
             view.key[1],
-            choice.variants,
+            {**view.former, **choice.variants},
             self._observer.replicas(view, {}),
             self._figures(view, plan, choice, known),
             self._learned(view),
@@ -184,13 +185,8 @@ class Services:
         self, view: ServiceView, plan: Plan, choice: Choice, known: Known, exposed: Verdict | None
     ) -> dict[str, Verdict]:
         """Conditions that the plan does not know of."""
-        notes = "; ".join(entry.sentence for entry in choice.found.excluded if not entry.absent)
         verdicts = {"Accepted": refusal(view.refused) or Verdict(True, "Valid")}
-        verdicts["Placed"] = (
-            Verdict(True, "VariantsChosen", shorten(notes))
-            if choice.found.found
-            else Verdict(False, "NoCandidate", shorten(choice.found.why_none()))
-        )
+        verdicts["Placed"] = placed(plan, choice)
         if view.rules.mode is not Mode.MANUAL:
             verdicts["ForecastTrusted"] = known.trusted
         if view.spot_available is not None:

@@ -14,12 +14,11 @@ from berth.controllers.services.notices import node_signs
 from berth.controllers.services.supply import Choice
 from berth.fleet.fleet import Fleet
 from berth.inference.mix import cheapest_mix
-from berth.inference.plan import Cheapest
 from berth.inference.reclaim import Census, SpotNode
 from berth.inference.records import Offer
 from berth.inference.room import Rooms
 from berth.inference.service import Rules, Verdict
-from berth.inference.spot import Outlook, Risk, SpotBook, hedged, penalty, spot_verdict, trusted
+from berth.inference.spot import Cheapest, Outlook, Risk, SpotBook, hedged, penalty, spot_verdict, trusted
 
 
 class SpotWatch:

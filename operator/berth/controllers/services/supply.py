@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from berth.api.inferenceservice import InferenceServiceSpec
 from berth.controllers.services.rollout import Space
@@ -62,12 +62,14 @@ class Market:
         meta = view.object.metadata
         request = service_request(meta.name, view.spec, view.object.metadata.annotations, self._fleet.catalogue)
         supplies = [entry for _, entry in self._supplies.values() if entry is not None]
-        reference = known[1].found.reference if known is not None else view.reference
+        reference = (known[1].found.reference if known is not None else "") or view.reference
         estimated = candidates(request, supplies, self._fleet.catalogue, reference)
-        learned.concern(self._basis(view.spec, request, estimated.reference))
+        if estimated.found:
+            learned.concern(self._basis(view.spec, request, estimated.reference))
         found = estimated.scaled(lambda variant: learned.factor(Kind(variant.accelerator, variant.devices)))
         sized = {entry.variant.name: entry.variant.capacity for entry in estimated.found}
         choice = Choice(request, found, sized)
+        view.former = outlived(view.former, known[1] if known is not None else None, choice)
         self._choices[view.uid] = ((meta.generation, self._version, learned.version), choice)
         view.reference = choice.found.reference or view.reference
         return choice
@@ -186,6 +188,21 @@ class Market:
             changed = changed or known is None or known[1] != fresh
             self._supplies[name] = (pool.structure, fresh)
         self._version += changed
+
+
+def outlived(former: Mapping[str, Variant], before: Choice | None, after: Choice) -> dict[str, Variant]:
+    """Variants that were candidates ``before`` and are none any more, by name, in the unit of work of ``after``."""
+    known, unit = dict(former), 1.0
+    if before is not None:
+        known |= before.variants
+        reference = after.found.reference
+        units = (before.sized[name] for name, entry in before.variants.items() if entry.accelerator == reference)
+        unit = next(units, 1.0) or 1.0
+    return {
+        name: replace(variant, capacity=variant.capacity / unit)
+        for name, variant in known.items()
+        if name not in after.variants
+    }
 
 
 def _images(spec: InferenceServiceSpec) -> list[object]:

@@ -14,6 +14,7 @@ from berth.api.inferenceservice import InferenceServiceSpec
 from berth.cluster import wire
 from berth.inference.calibrate import Capacities
 from berth.inference.coldstart import ColdStarts
+from berth.inference.records import Variant
 from berth.inference.service import Memory, Plan, Replica, Rules, Verdict
 from berth.values import Requirements, Resources, Toleration
 
@@ -45,6 +46,7 @@ class ServiceView:
     reserved: set[str] = field(default_factory=set)
     cpu: dict[str, int] = field(default_factory=dict)  # millicores of a replica by variant, frozen once chosen
     places: dict[str, Requirements] = field(default_factory=dict)  # labels of a variant's nodes, frozen as cpu is
+    former: dict[str, Variant] = field(default_factory=dict)  # that may be used no more, as last known
     needs: dict[str, Resources] = field(default_factory=dict)  # what one pod of each variant asks for
     pod_facts: dict[str, tuple[Any, tuple[Resources, tuple[Toleration, ...]]]] = field(default_factory=dict)
     waiting_since: dict[str, float] = field(default_factory=dict)  # variant -> since when replicas are not bound

@@ -94,6 +94,10 @@ class Desk:
         status: Json = self.server.objects["InferenceService", "chat"].get("status", {})
         return status
 
+    async def read_deployment(self) -> Any:
+        """The Deployment as the server has it."""
+        return await self.server.find(DEPLOYMENTS, self.deployment["metadata"]["name"], "serving")
+
     @property
     def deployment(self) -> Json:
         (found,) = (body for (kind, _), body in self.server.objects.items() if kind == "Deployment")

@@ -1,0 +1,66 @@
+"""Variants that may be used no more though they have replicas: what is known of them, and the offers that keep them.
+
+What they were as candidates is remembered. A leader that comes later has what the status says, and takes them to carry
+no more than the weakest of today's candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from berth.controllers.facts import shorten
+from berth.controllers.services.supply import Choice
+from berth.controllers.services.view import ServiceView
+from berth.inference.records import Offer, Variant
+from berth.inference.service import Plan, Verdict
+from berth.values import plural
+
+
+def closed_offers(
+    view: ServiceView, choice: Choice, wanted: Mapping[str, int], unplaced: Mapping[str, int]
+) -> tuple[Offer, ...]:
+    """The replicas there are of variants that may be used no more; of no more of them than have, or soon get, a node.
+
+    ``unplaced``: pods that have waited for one for too long, by variant.
+    """
+    gone = {name: count for name, count in wanted.items() if name not in choice.variants}
+    view.former = {name: view.former.get(name) or _recorded(name, view, choice) for name in gone}
+    return tuple(
+        Offer(view.former[name], room=max(0, count - unplaced.get(name, 0)), closed=True)
+        for name, count in gone.items()
+        if count
+    )
+
+
+def _recorded(name: str, view: ServiceView, choice: Choice) -> Variant:
+    entry: Mapping[str, Any] = next(
+        (entry for entry in view.persisted.get("variants") or () if entry["name"] == name), {}
+    )
+    return Variant(
+        name=name,
+        accelerator=entry.get("accelerator", ""),
+        capacity_type=entry.get("capacityType", "OnDemand"),
+        pool=entry.get("pool", ""),
+        devices=1,
+        usd_per_hour=float(entry.get("usdPerHour") or 0.0),
+        capacity=min((variant.capacity for variant in choice.variants.values()), default=1.0),
+        zone=entry.get("zone", ""),
+    )
+
+
+def placed(plan: Plan, choice: Choice) -> Verdict:
+    """The condition Placed."""
+    notes = "; ".join(entry.sentence for entry in choice.found.excluded if not entry.absent)
+    count = sum(count for name, count in plan.counts.items() if name not in choice.variants)
+    stays = f"{plural(count, 'running replica')} kept until others carry the work"
+    if not choice.found.found:
+        return Verdict(False, "NoCandidate", _joined(choice.found.why_none(), stays if count else ""))
+    if count:
+        return Verdict(False, "ReplicasKept", _joined(notes, stays))
+    return Verdict(True, "VariantsChosen", shorten(notes))
+
+
+def _joined(why: str, stays: str) -> str:
+    """Both in one message; what is long is the first."""
+    return "; ".join(part for part in (shorten(why), stays) if part)
