@@ -26,6 +26,7 @@ from berth.cluster.kinds import (
 from berth.cluster.lease import Election
 from berth.cluster.queue import QueueClosed, WorkQueue
 from berth.cluster.wire import Object
+from berth.controllers.facts import no_priority_class
 from berth.controllers.gangs import Settings
 from berth.controllers.gauges import Gauges
 from berth.controllers.judge import Judge
@@ -123,8 +124,10 @@ class App:
         self.pools = Pools(client, self.observer, self.writer.budget)
         self.services = ServiceLoop(
             client, self.fleet, self.caches.pods, self.caches.nodes, self.recorder, metrics, source,
-            priority=self._priority, period=service_period, prefetches=prefetches, spare=self.writer.budget,
+            priority=self._priority, unclassed=self._unclassed, period=service_period, prefetches=prefetches,
+            spare=self.writer.budget,
         )  # fmt: skip
+        self.caches.priority_classes.subscribe(self.services.reclass)
         self.leading = False
         self.gauges = Gauges(
             metrics, self.observer, self.scheduler, self.queue, self.recorder,
@@ -152,6 +155,11 @@ class App:
     def _priority(self, name: str) -> int:
         found = self.caches.priority_classes.get(name)
         return found.value if found is not None else 0
+
+    def _unclassed(self, name: str) -> str:
+        """What is told of the PriorityClass ``name``; empty where it exists."""
+        classes = self.caches.priority_classes
+        return "" if classes.get(name) else no_priority_class(name, (known.metadata.name for known in classes))
 
     def every_cache(self) -> list[Cache[Any]]:
         """Whatever must be warm before anything is decided."""

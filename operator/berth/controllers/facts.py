@@ -12,6 +12,7 @@ from typing import Final
 
 from berth import values
 from berth.api.names import API_VERSION, LABEL_SERVICE_NAME, TRAINING_JOB
+from berth.catalogue.located import suggestion
 from berth.cluster import wire
 from berth.fleet.records import Claim, NodeFacts, gang_key
 from berth.training.state import NodeState, Worker
@@ -210,6 +211,13 @@ def shorten(text: str) -> str:
     """One line of at most 300 characters."""
     line = " ".join(text.split())
     return line if len(line) <= SHORT else line[: SHORT - 1] + "…"
+
+
+def no_priority_class(name: str, there: Iterable[str]) -> str:
+    """What is told of the PriorityClass ``name`` of a spec that is not among those ``there``."""
+    users = [known for known in there if not known.startswith("system-")]
+    hint = suggestion(name, users) if users else "; create it"
+    return f"spec.priorityClassName: there is no PriorityClass {name}{hint}"
 
 
 def defect_words(problem: Exception) -> str:

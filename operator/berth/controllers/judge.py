@@ -17,13 +17,12 @@ from zlib import crc32
 import msgspec
 
 from berth.api.trainingjob import TrainingJobSpec
-from berth.catalogue.located import suggestion
 from berth.catalogue.records import Catalogue
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import ApiError, BadRequest, Forbidden, Invalid, NotFound
 from berth.cluster.kinds import PODS
 from berth.cluster.queue import WorkQueue
-from berth.controllers.facts import pod_needs, shorten
+from berth.controllers.facts import no_priority_class, pod_needs, shorten
 from berth.controllers.gangs import Settings, probe_plan
 from berth.controllers.observe import JobKey, JobView, Observer
 from berth.fleet.fleet import Fleet
@@ -139,10 +138,7 @@ class Judge:
             del self._opinions[key]
 
     def _no_priority_class(self, name: str) -> str:
-        there = [known.metadata.name for known in self._observer.caches.priority_classes]
-        users = [known for known in there if not known.startswith("system-")]
-        hint = suggestion(name, users) if users else "; create it"
-        return f"spec.priorityClassName: there is no PriorityClass {name}{hint}"
+        return no_priority_class(name, (known.metadata.name for known in self._observer.caches.priority_classes))
 
     def _is_short(self, view: JobView) -> bool:
         return view.state.is_false("QuotaReserved") or self._short.get(view.key[0], 0.0) > self._clock()

@@ -57,6 +57,7 @@ class ServiceLoop:
     """Everything about InferenceServices. ``source`` is where demand is asked for.
 
     ``prefetches``: so many nodes get weights ahead of replicas at once; 0: none does, and no node is labelled.
+    ``priority``: the value of a PriorityClass; ``unclassed``: what is told of one that does not exist.
     ``spare``: the budget of what else moves, of which services write with what is unused.
     """
 
@@ -71,6 +72,7 @@ class ServiceLoop:
         source: DemandSource,
         *,
         priority: Callable[[str], int],
+        unclassed: Callable[[str], str] = lambda name: "",
         period: float = PERIOD_SECONDS,
         prefetches: int = 0,
         spare: TokenBucket | None = None,
@@ -122,7 +124,7 @@ class ServiceLoop:
         self.services = Services(
             client, self.observer, self.planner, market, demand,
             children, TemplateJudge(client, fleet, again=self._look_again), exposure, writer, recorder,
-            fleet=fleet, prefetched=self._prefetched, wall=wall,
+            fleet=fleet, prefetched=self._prefetched, unclassed=unclassed, wall=wall,
         )  # fmt: skip
 
     def every_cache(self) -> Iterator[Cache[Any]]:
@@ -134,6 +136,14 @@ class ServiceLoop:
         """Something about the service is different: decide about it soon."""
         if self.leading:
             self.queue.add_after(key, GATHER_SECONDS)
+
+    def reclass(self, old: wire.PriorityClass | None, new: wire.PriorityClass | None) -> None:
+        """A PriorityClass is another one: whoever names it decides again, and says whether it is there."""
+        known = new or old
+        assert known is not None
+        for view in self.observer.views.values():
+            if view.spec is not None and view.spec.priority_class_name == known.metadata.name:
+                self.wake(view.key)
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
         """What the leader runs, from the moment it is called."""

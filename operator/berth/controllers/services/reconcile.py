@@ -55,12 +55,13 @@ class Services:
         *,
         fleet: Fleet,
         prefetched: Callable[[ServiceView], Verdict | None] = lambda view: None,
+        unclassed: Callable[[str], str] = lambda name: "",
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._client, self._observer, self._planner, self._market = client, observer, planner, market
         self._demand, self._children, self._judge, self._exposure = demand, children, judge, exposure
         self._writer, self._recorder, self._wall, self._fleet = writer, recorder, wall, fleet
-        self._prefetched = prefetched
+        self._prefetched, self._unclassed = prefetched, unclassed
         self._told: dict[str, set[str]] = {}  # uid -> states that were told and last
         self._spoken: dict[str, Plan] = {}  # uid -> the plan whose events were told
 
@@ -122,7 +123,7 @@ class Services:
             await self._reject(view, "Forbidden", shorten(problem.message))
             return
         await self._writer.consider(view, self._status(view, plan, choice, exposed))
-        if first and not view.refused:
+        if first and self._objection(view) is None:
             self._tell(
                 view, Event(ServiceEvent.ACCEPTED, f"Serves {view.spec.model.name or view.key[1]}: {plan.message}")
             )
@@ -185,7 +186,7 @@ class Services:
         self, view: ServiceView, plan: Plan, choice: Choice, known: Known, exposed: Verdict | None
     ) -> dict[str, Verdict]:
         """Conditions that the plan does not know of."""
-        verdicts = {"Accepted": refusal(view.refused) or Verdict(True, "Valid")}
+        verdicts = {"Accepted": self._objection(view) or Verdict(True, "Valid")}
         verdicts["Placed"] = placed(plan, choice)
         if view.rules.mode is not Mode.MANUAL:
             verdicts["ForecastTrusted"] = known.trusted
@@ -200,6 +201,15 @@ class Services:
         if prefetched is not None:
             verdicts["Prefetched"] = prefetched
         return verdicts
+
+    def _objection(self, view: ServiceView) -> Verdict | None:
+        """What speaks against the spec though its replicas are carried on; None: nothing."""
+        name = view.spec.priority_class_name if view.spec is not None else None
+        words = self._unclassed(name) if name else ""
+        if words:
+            kept = "; until it exists no new replica is admitted, and those that run stay"
+            return Verdict(False, "UnknownPriorityClass", f"{shorten(words)}{kept}")
+        return refusal(view.refused)
 
     def _figures(self, view: ServiceView, plan: Plan, choice: Choice, known: Known) -> Figures:
         variants = [choice.variants[name] for name in plan.counts if name in choice.variants]
@@ -252,7 +262,7 @@ class Services:
         }
         carried_out = any(count and name not in view.refused for name, count in plan.counts.items())
         events = [event for event in plan.events if carried_out or event.reason != ServiceEvent.SCALED_UP]
-        refused = refusal(view.refused)
+        refused = self._objection(view)
         if refused is not None:
             events.append(Event(ServiceEvent.REJECTED, refused.message, warning=True))
         contested = self._children.deployments.contested(view)

@@ -10,7 +10,7 @@ import pytest
 
 from berth.cluster.cache import Cache
 from berth.cluster.errors import ApiError, Forbidden, Invalid
-from berth.cluster.kinds import DEPLOYMENTS, INFERENCE_SERVICES, NODES, PODS, Kind
+from berth.cluster.kinds import DEPLOYMENTS, INFERENCE_SERVICES, NODES, PODS, PRIORITY_CLASSES, Kind
 from berth.controllers.services.judge import REFUSED_SECONDS
 from berth.controllers.services.loop import ServiceLoop
 from berth.controllers.services.troubles import told, trouble
@@ -67,13 +67,14 @@ class Desk:
         pools = [make_pool("l4", accelerator="L4", roles=("Inference",))]
         fleet = make_fleet([make_node("n0", pool="l4", devices=4)], pools=pools)
         self.told: list[str] = []
+        self.unclassed: dict[str, str] = {}
         recorder: Any = SimpleNamespace(
             normal=lambda target, reason, words: self.told.append(reason),
             warning=lambda target, reason, words: self.told.append(reason),
         )
         self.loop = ServiceLoop(
             self.server, fleet, Cache(self.server, PODS), Cache(self.server, NODES), recorder, Metrics(), NO_SOURCE,
-            priority=lambda name: 0,
+            priority=lambda name: 0, unclassed=lambda name: self.unclassed.get(name, ""),
         )  # fmt: skip
         self.generation = 0
 
@@ -176,6 +177,27 @@ async def test_a_new_service_whose_name_is_taken_starts_nothing() -> None:
     desk.server.objects["Service", "chat"] = SOMEBODYS
     assert accepted(await desk.look())[0] == "NameTaken"
     assert "Deployment" not in desk.server.written
+
+
+async def test_a_priority_class_that_is_not_there_is_told_ends_nothing_and_heals() -> None:
+    desk = Desk()
+    await desk.look(replicas=1, priorityClassName="urgent")
+    desk.unclassed["urgent"] = "spec.priorityClassName: there is no PriorityClass urgent; create it"
+    status = await desk.look(replicas=2, priorityClassName="urgent")
+    assert accepted(status)[0] == "UnknownPriorityClass"
+    assert "there is no PriorityClass urgent" in accepted(status)[1]
+    assert desk.deployment["spec"]["replicas"] == 2
+    assert desk.told.count("Rejected") == 1
+    del desk.unclassed["urgent"]
+    desk.loop.leading = True
+    found = PRIORITY_CLASSES.decode(json.dumps({"metadata": {"name": "urgent"}, "value": 7}).encode())
+    while desk.loop.queue.depth:
+        desk.loop.queue.done(await desk.loop.queue.get())
+    desk.loop.reclass(None, found)
+    await desk.server.transport.clock.advance(1)
+    assert desk.loop.queue.depth, "whoever names it is looked at"
+    await desk.loop.services.reconcile(KEY)
+    assert accepted(desk.server.objects["InferenceService", "chat"]["status"])[0] == "Valid"
 
 
 async def test_a_short_quota_is_no_matter_of_the_template() -> None:
