@@ -159,7 +159,9 @@ class Services:
         known = self._demand.of(view)
         extra = self._extra(view, plan, choice, known, exposed)
         return body(
-            told(plan, view.refused, trouble(self._observer.pods(view), self._observer.deployments(view))),
+            told(
+                plan, view.refused, trouble(self._observer.pods(view), self._observer.deployments(view), self._wall())
+            ),
             view.object.metadata.generation,
             view.key[1],
             {**view.former, **choice.variants},

@@ -24,6 +24,9 @@ SAME: Final = {"ErrImagePull": "ImagePullBackOff", "RunContainerError": "CrashLo
 WITHOUT_WORDS: Final = frozenset({"CrashLoopBackOff"})
 """What its message says is no more than how long the kubelet waits."""
 
+UNSCHEDULABLE: Final = "Unschedulable"
+UNSCHEDULABLE_SECONDS: Final = 60.0
+
 AGAIN: Final = re.compile(r'^Back-off pulling image "[^"]*": ErrImagePull: ')
 POD_NAME: Final = re.compile(r'pods "[^"]*"')
 """Each try has another name, and would be told anew."""
@@ -37,8 +40,11 @@ class Trouble:
     sentence: str
 
 
-def trouble(pods: Iterable[wire.Pod], deployments: Mapping[str, wire.Deployment]) -> Trouble | None:
-    """The first of what keeps replicas from being there or from starting; None where nothing says so."""
+def trouble(pods: Iterable[wire.Pod], deployments: Mapping[str, wire.Deployment], now: float) -> Trouble | None:
+    """The first of what keeps replicas from being there or from starting; None where nothing says so.
+
+    ``now`` in unix seconds: a scheduler that finds no node says so at once, and may find one a moment later.
+    """
     for name, deployment in sorted(deployments.items()):
         failure = wire.condition(deployment.status.conditions, "ReplicaFailure")
         if failure is not None and failure.status == "True":
@@ -48,10 +54,12 @@ def trouble(pods: Iterable[wire.Pod], deployments: Mapping[str, wire.Deployment]
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         if pod.metadata.deleting or is_ready(pod):
             continue
+        variant = pod.metadata.labels.get(LABEL_VARIANT, "")
+        if (refused := _unscheduled(pod, now)) is not None:
+            found.setdefault((UNSCHEDULABLE, variant), []).append(refused)
         for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             said = _waiting(status)
             if said is not None:
-                variant = pod.metadata.labels.get(LABEL_VARIANT, "")
                 found.setdefault((said[0], f"{variant}, container {status.name}"), []).append(said[1])
                 break
     if not found:
@@ -59,6 +67,16 @@ def trouble(pods: Iterable[wire.Pod], deployments: Mapping[str, wire.Deployment]
     (reason, where), words = min(found.items())
     text = f"{plural(len(words), 'replica')} of {where}: {reason}"
     return Trouble(reason, f"{text}: {words[0]}" if words[0] else text)
+
+
+def _unscheduled(pod: wire.Pod, now: float) -> str | None:
+    """The scheduler's words on a pod for which it has found no node for a while."""
+    stated = wire.condition(pod.status.conditions, "PodScheduled")
+    if stated is None or stated.status != "False" or stated.reason != UNSCHEDULABLE:
+        return None
+    since = stated.last_transition_time
+    began = since.timestamp() if since is not None else pod.metadata.created
+    return stated.message if now - began > UNSCHEDULABLE_SECONDS else None
 
 
 def waiting(pod: wire.Pod) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -211,6 +212,13 @@ def waits(reason: str, message: str = "", *, name: str = "p", last: Json | None 
     return make_pod(name, containerStatuses=[{**state, **({"lastState": {"terminated": last}} if last else {})}])
 
 
+def unplaced(seconds: float) -> Any:
+    since = datetime.fromtimestamp(1000.0 - seconds, UTC).isoformat()
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": since,
+            "message": "0/3 nodes are available: 3 Insufficient memory."}  # fmt: skip
+    return make_pod(node="", conditions=[said])
+
+
 def failing(message: str) -> Any:
     stated = [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message}]
     return DEPLOYMENTS.decode(json.dumps({"metadata": {"name": "d"}, "status": {"conditions": stated}}).encode())
@@ -219,6 +227,7 @@ def failing(message: str) -> Any:
 @pytest.mark.parametrize(
     ("pods", "deployments", "reason", "words"),
     [
+        ([unplaced(61)], {}, "Unschedulable", "0/3 nodes are available: 3 Insufficient memory."),
         ([waits("ImagePullBackOff", 'Back-off pulling image "x": ErrImagePull: not found')], {}, "ImagePullBackOff",
          "1 replica of , container server: ImagePullBackOff: not found"),
         ([waits("ErrImagePull", "not found"), waits("ErrImagePull", "not found", name="q")], {}, "ImagePullBackOff",
@@ -229,10 +238,10 @@ def failing(message: str) -> Any:
         ([waits("ContainerCreating"), waits("ImagePullBackOff", "x")], {"v": failing('pods "v-5f-xyz" is forbidden')},
          "ReplicaFailure", "the server takes no pod of v: pods is forbidden"),
     ],
-    ids=["image", "the same while it tries", "a secret", "a crash", "the server"],
+    ids=["no node", "image", "the same while it tries", "a secret", "a crash", "the server"],
 )  # fmt: skip
 def test_what_keeps_replicas_from_starting_is_said(pods: Any, deployments: Any, reason: str, words: str) -> None:
-    found = trouble(pods, deployments)
+    found = trouble(pods, deployments, now=1000.0)
     assert found is not None
     assert found.reason == reason
     assert words in found.sentence
@@ -242,6 +251,6 @@ def test_what_keeps_replicas_from_starting_is_said(pods: Any, deployments: Any, 
     assert said.message.endswith(found.sentence)
 
 
-@pytest.mark.parametrize("pods", [[], [waits("ContainerCreating")], [waits("PodInitializing")]])
+@pytest.mark.parametrize("pods", [[], [waits("ContainerCreating")], [waits("PodInitializing")], [unplaced(59)]])
 def test_what_is_on_its_way_is_no_trouble(pods: Any) -> None:
-    assert trouble(pods, {}) is None
+    assert trouble(pods, {}, now=1000.0) is None
