@@ -282,6 +282,18 @@ def counted(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     return any(before.get(name) != after.get(name) for name in ("replicas", "readyReplicas"))
 
 
+def goal(status: Mapping[str, Any]) -> tuple[object, ...]:
+    """What was decided last: when, and how many replicas of each variant."""
+    latest = [entry["time"] for entry in status.get("decisions") or ()][:1]
+    return (*latest, *sorted((entry["name"], entry.get("replicas")) for entry in status.get("variants") or ()))
+
+
+def complete(status: Mapping[str, Any]) -> bool:
+    """Whether there are as many replicas as was decided, and all are ready."""
+    wanted = sum(entry.get("replicas") or 0 for entry in status.get("variants") or ())
+    return wanted == status.get("replicas") == status.get("readyReplicas")
+
+
 def moved(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Whether some moving figure is another one by more than a tenth, or a sentence says something else."""
     if counted(before, after) or _sentences(before) != _sentences(after):

@@ -1,7 +1,7 @@
 """When a service's status is written.
 
-A transition at once; figures that move by themselves at most once a minute per service, when one moved by more than a
-tenth, and within a few writes a second over all services.
+A transition at once, as is the first time that all replicas of a decision are ready; figures that move by themselves at
+most once a minute per service, when one moved by more than a tenth, and within a few writes a second over all services.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from berth.api.names import FIELD_MANAGER
 from berth.cluster.client import ApiClient
 from berth.cluster.kinds import INFERENCE_SERVICES
 from berth.controllers.services.observe import ServiceObserver
-from berth.controllers.services.status import counted, moved, patch, transition
+from berth.controllers.services.status import complete, counted, goal, moved, patch, transition
 from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.controllers.services.writeturns import WriteTurns
 
@@ -42,16 +42,19 @@ class ServiceWriter:
         self._client, self._observer, self._turns = client, observer, turns
         self._again, self._wall = again, wall
         self._moved: dict[str, float] = {}
+        self._arrived: dict[str, object] = {}  # uid -> the decision whose replicas were all ready once
 
     def forget(self, uid: str) -> None:
         """The service is gone."""
         self._moved.pop(uid, None)
+        self._arrived.pop(uid, None)
         self._turns.drop(uid)
 
     async def consider(self, view: ServiceView, status: Mapping[str, Any]) -> bool:
         """Write ``status`` if it is due; whether it was written. Raises: ClusterError."""
         before = view.persisted
-        if not transition(before, status):
+        arrives = complete(status) and not complete(before) and self._arrived.get(view.uid) != goal(status)
+        if not (arrives or transition(before, status)):
             if not moved(before, status):
                 self._turns.drop(view.uid)
                 return False
@@ -70,4 +73,6 @@ class ServiceWriter:
             INFERENCE_SERVICES, view.key[1], body, view.key[0], manager=FIELD_MANAGER, subresource="status"
         )
         self._observer.absorb(answer)
+        if complete(status):
+            self._arrived[view.uid] = goal(status)
         return True

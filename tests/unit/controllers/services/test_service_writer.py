@@ -122,3 +122,16 @@ async def test_counts_follow_sooner_than_figures() -> None:
     assert not await world.writer.consider(view, status(0.1, replicas=2))
     await world.clock.advance(COUNT_SECONDS)
     assert await world.writer.consider(view, status(0.1, replicas=2))
+
+
+async def test_that_all_replicas_of_a_decision_are_ready_waits_for_no_turn_the_first_time() -> None:
+    world = World(1)
+    view = world.views[0]
+
+    def of_two(ready: int) -> dict[str, Any]:
+        return {**status(0.1, replicas=2), "readyReplicas": ready, "variants": [{"name": "a", "replicas": 2}]}
+
+    view.persisted = of_two(1)
+    assert await world.writer.consider(view, of_two(2))
+    view.persisted = of_two(1)
+    assert not await world.writer.consider(view, of_two(2)), "one that comes and goes has its turn"
