@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -99,6 +99,11 @@ class DemandBook:
         """The service is gone."""
         self._known.pop(uid, None)
         self._defects.over(uid)
+
+    def forget_all_but(self, uids: Collection[str]) -> None:
+        """The others are gone, also those that were asked for while they went."""
+        for uid in self._known.keys() - uids:
+            self.forget(uid)
 
     async def poll(
         self, views: Sequence[tuple[ServiceView, Choice]], pods: Mapping[ServiceKey, Sequence[str]], now: float

@@ -91,10 +91,10 @@ class ServicePlanner:
         }
         now = self._wall()
         await self._demand.poll(services, pods, now)
+        self._demand.forget_all_but(self._observer.views.keys())
         for view, choice in services:
             if view.uid not in self._observer.views:
-                self._demand.forget(view.uid)  # it has gone while the source was asked
-                continue
+                continue  # it has gone while the source was asked
             known = self._demand.of(view)
             listen(view, choice, known.signals, known.telling, self._observer.replicas(view, {}), now)
 

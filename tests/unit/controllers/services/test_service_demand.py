@@ -97,6 +97,19 @@ async def test_nothing_old_stands_after_a_round_that_failed() -> None:
         assert {str(book.of(view).seen.state) for view, _ in asked} == {state}
 
 
+async def test_who_is_gone_is_not_remembered_though_it_was_asked_for_once_more() -> None:
+    fleet, asked = services(2)
+    (here, _), (gone, _) = asked
+    book = DemandBook(Source(), fleet)
+    await book.poll(asked, {}, 60.0)
+    kept, lost = book.of(here), book.of(gone)
+    book.forget(gone.uid)
+    again = book.of(gone)
+    book.forget_all_but({here.uid})
+    assert book.of(here) is kept
+    assert book.of(gone) not in (lost, again)
+
+
 async def test_promised_times_outlast_rounds_that_fail_until_they_are_too_old() -> None:
     fleet, asked = services(1, slo={"ttft": "100ms"})
     source, view = Odd(), asked[0][0]
