@@ -101,17 +101,18 @@ def end(job: Job, state: JobState, now: float, fault: Fault) -> JobState:
 
     Work lost is what ran since the last save. Until a job reports its saves it is bounded by one checkpoint interval
     where it has a store, else by all that the attempt ran. What is paid follows the price that the attempt began with;
-    once one attempt's is not known, neither is the total.
+    once one attempt's is not known, neither is the total. An attempt that by this clock has not begun yet, because a
+    leader with another clock began it, ran for nothing rather than for less.
     """
     attempt = state.current
     assert attempt is not None
     running = state.conditions.get("AllRunning")
-    ran = now - running.since if running is not None and running.status == "True" else 0.0
+    ran = max(now - running.since, 0.0) if running is not None and running.status == "True" else 0.0
     devices = attempt.workers * job.accelerators_per_worker
     loses = fault.cause not in (Cause.COMPLETED, Cause.SUSPEND)
     at_risk = min(ran, state.checkpoint.interval_seconds) if job.has_store and state.checkpoint else ran
     lost = round(at_risk * devices) if loses else 0
-    held = (now - attempt.start) * devices
+    held = max(now - attempt.start, 0.0) * devices
     closed = replace(
         attempt,
         end=now,

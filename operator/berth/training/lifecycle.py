@@ -183,7 +183,7 @@ def _running(
 ) -> Step:
     wake = None
     if job.max_duration is not None:
-        left = job.max_duration - state.ran_before - (sight.now - state.conditions["AllRunning"].since)
+        left = job.max_duration - state.ran_before - max(sight.now - state.conditions["AllRunning"].since, 0.0)
         if left <= 0:
             over = plural(state.attempt, "attempt")
             words = f"ran for spec.maxDuration ({format_duration(job.max_duration)}) over {over}"

@@ -147,6 +147,24 @@ def test_what_is_written_again_unchanged_is_the_same(state: JobState) -> None:
     assert written(restore(status)) == status
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(["fail", "succeed", "suspend"]), st.integers(-(10**6), 10**6))
+def test_an_attempt_that_ends_by_any_clock_has_a_status_that_the_contract_allows(ends: str, skew: int) -> None:
+    live = StoredJob().start()
+    live.now += skew
+    match ends:
+        case "fail":
+            live.fail()
+        case "succeed":
+            live.succeed(0, 1)
+        case _:
+            live.job = replace(live.job, suspended=True)
+    live.look()
+    status = live.status
+    assert TrainingJobStatus.parse(status).dump() == status
+    assert status["cost"]["acceleratorSeconds"] >= 0
+
+
 def test_an_empty_status_is_a_job_never_looked_at() -> None:
     assert restore({}) == JobState()
 
