@@ -234,7 +234,7 @@ class App:
             except QueueClosed:
                 return
             try:
-                await self.jobs.reconcile(key)
+                settled = await self.jobs.reconcile(key)
             except NotLeading:
                 raise  # else a leader that is certain again a moment later would have a worker less
             except ClusterError as problem:
@@ -248,7 +248,8 @@ class App:
                 await self.jobs.tell_defect(key, problem)
                 self.metrics.reconciles.labels("trainingjob", "error").inc()
             else:
-                self.queue.forget(key)
+                if settled:
+                    self.queue.forget(key)
                 self.metrics.reconciles.labels("trainingjob", "ok").inc()
             finally:
                 self.queue.done(key)

@@ -15,22 +15,23 @@ from typing import Final
 
 from berth.api.conditions import INTERNAL_ERROR
 from berth.cluster.client import ApiClient
-from berth.cluster.errors import Conflict, NotFound
+from berth.cluster.errors import ClusterError, Conflict, NotFound
 from berth.cluster.events import EventRecorder, about
 from berth.cluster.kinds import PODS, TRAINING_JOBS
 from berth.cluster.queue import WorkQueue
 from berth.controllers.children import Children, NameLeaving, raise_first
-from berth.controllers.facts import defect_words
+from berth.controllers.facts import defect_words, shorten
 from berth.controllers.gangs import Settings, gang_plan, initial_checkpoint
 from berth.controllers.judge import Judge
 from berth.controllers.observe import JobKey, JobView, Observer
-from berth.controllers.scheduler import Scheduler
+from berth.controllers.scheduler import Scheduler, Waits
 from berth.controllers.writer import StatusWriter
 from berth.telemetry.metrics import Metrics
 from berth.training.acceptance import defect
 from berth.training.job import Sight
 from berth.training.lifecycle import NAME_SECONDS, advance
 from berth.training.queue import Waiting
+from berth.training.records import Refusal
 from berth.training.request import lifecycle_job, without_nodes
 from berth.training.state import ACTIVE, FINISHED, Delete, JobState, Phase, Reason, Refused, Step, Worker
 
@@ -63,6 +64,8 @@ class Memory:
     refused: Refused | None = None
     attempt: int = 0
     unsaid: Unsaid | None = None
+    unrecorded: str = ""
+    """Why the API server would not have the last placement recorded."""
 
 
 class TrainingJobs:
@@ -89,18 +92,22 @@ class TrainingJobs:
         self._memory: dict[str, Memory] = {}
         self._uids: dict[JobKey, str] = {}  # whose memory a name stands for
 
-    async def reconcile(self, key: JobKey) -> None:
-        """One look at one job. Raises what the API server answers; the queue then comes back to it."""
+    async def reconcile(self, key: JobKey) -> bool:
+        """One look at one job. Raises what the API server answers; the queue then comes back to it.
+
+        Returns whether earlier failures may be forgotten: not while a placement is wanted of which the last could not
+        be recorded. A look that only asks for the next one has put nothing right, and the pauses must go on growing.
+        """
         namespace, name = key
         job = self._observer.caches.jobs.get(name, namespace)
         if job is None:
             self._uids.pop(key, None)
             self._forget_absent()
-            return
+            return True
         view = self._observer.views[job.metadata.uid]
         if view.spec is None:
             await self._reject_unreadable(view)
-            return
+            return True
         if self._uids.setdefault(key, view.uid) != view.uid:
             self._uids[key] = view.uid
             self._forget_absent()
@@ -126,6 +133,7 @@ class TrainingJobs:
         facts = lifecycle_job(view.spec, deleting=job.metadata.deleting, rejected=rejected)
         step = advance(facts, state, sight)
         await self._carry_out(view, view.state, step, memory)
+        return not memory.unrecorded
 
     async def tell_defect(self, key: JobKey, problem: Exception) -> None:
         """A look at the job failed by a defect of ours: its status says so, once, instead of nothing."""
@@ -182,12 +190,14 @@ class TrainingJobs:
             self._scheduler.unwant(view.uid)
         began = state.attempt > before.attempt
         if began:
-            if not await self._writer.write_placement(view, state):
+            if not await self._record(view, state, memory):
                 return
             memory.attempt, memory.refused = state.attempt, None
-        elif self._observer.promises.get(view.uid) is not None and not step.wants_placement:
-            self._observer.retract(view.uid)
-        waits = self._scheduler.why(view.uid) if step.wants_placement else None
+        elif not step.wants_placement:
+            memory.unrecorded = ""
+            if self._observer.promises.get(view.uid) is not None:
+                self._observer.retract(view.uid)
+        waits = self._why(view, memory) if step.wants_placement else None
         memory.unsaid = Unsaid(before, state) if self._writer.holds(view, before, state) else None
         written = began or (memory.unsaid is None and await self._writer.consider(view, before, state, waits))
         if written or memory.unsaid is not None:
@@ -203,6 +213,24 @@ class TrainingJobs:
             await self._create(view, state, step.create, memory)
         if step.wake_after is not None:
             self._queue.add_after(view.key, max(step.wake_after, 0.05), NEW_STATE)
+
+    async def _record(self, view: JobView, state: JobState, memory: Memory) -> bool:
+        """Write the placement, and remember why it is refused where the same write would be again."""
+        try:
+            written = await self._writer.write_placement(view, state)
+        except ClusterError as problem:
+            if view.uid not in self._observer.promises:
+                memory.unrecorded = f"The placement cannot be recorded: {shorten(str(problem))}"
+            raise
+        memory.unrecorded = ""
+        return written
+
+    def _why(self, view: JobView, memory: Memory) -> Waits:
+        """Why the job waits: in the scheduler's words where it has some, else for want of a record."""
+        waits = self._scheduler.why(view.uid)
+        if waits.refusal is not None or not memory.unrecorded:
+            return waits
+        return Waits(Refusal("WriteRefused", memory.unrecorded), explained=True)
 
     async def _remove(self, view: JobView) -> None:
         """Delete the job as it was seen; one that was changed meanwhile is looked at again."""

@@ -17,6 +17,7 @@ RefusalReason = Literal[
     "TooLarge",  # would not fit on the candidate pools even if they were empty
     "NoCapacity",  # would fit if room were free
     "InternalError",  # the search itself failed
+    "WriteRefused",  # there is a placement, which the API server would not have recorded
 ]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from berth.cluster.errors import ClusterError, Forbidden, Invalid, TooManyRequests, Unavailable, Unreachable
-from tests.unit.controllers.harness import JOB, Operator, Server, make_server
+from tests.unit.controllers.harness import JOB, Operator, Server, add_node, make_server, show
+from tests.unit.controllers.test_app import going, make_app
 
 
 async def promised(server: Server) -> Operator:
@@ -121,3 +122,54 @@ async def test_a_job_that_was_changed_when_its_time_came_is_looked_at_again() ->
     await server.clock.advance(3600)
     await operator.look()
     assert ("trainingjobs", *JOB) not in server.objects
+
+
+async def test_a_placement_refused_for_good_is_tried_with_growing_pauses_and_at_once_when_the_job_changes() -> None:
+    server, refused = make_server(), list[float]()
+    app = make_app(server)
+
+    def deny(verb: str, plural: str, name: str) -> ClusterError | None:
+        if name != "berth-placement":
+            return None
+        refused.append(server.clock.now())
+        return Forbidden(403, "Forbidden", "label team is missing")
+
+    async def pass_time(steps: int) -> None:
+        for _ in range(steps):
+            await server.clock.advance(0.05)
+            if app.scheduler.waiting:
+                app.scheduler.decide()
+
+    server.refuse = deny
+    app.queue.add(JOB)
+    async with going(app._work()):
+        await pass_time(400)
+        assert 5 < len(refused) < 15
+        assert not app.fleet.claims
+        server.refuse = lambda verb, plural, name: None
+        server.edit(maxStartAttempts=9)
+        show(server, app.caches)
+        app.queue.add(JOB)
+        await pass_time(2)
+        assert server.status()["attempt"] == 1
+        assert app.queue.failures(JOB) == 0
+
+
+async def test_a_job_whose_placement_cannot_be_recorded_says_why() -> None:
+    server = make_server(nodes=1)
+    operator = Operator(server)
+    await operator.look()
+    await server.clock.advance(10)
+    await operator.look()
+    server.refuse = lambda verb, plural, name: (
+        Forbidden(403, "Forbidden", "label team is missing") if name == "berth-placement" else None
+    )
+    add_node(server, "n9")
+    with pytest.raises(Forbidden):
+        await operator.look()
+    await server.clock.advance(60)
+    with pytest.raises(Forbidden):
+        await operator.look()
+    (placed,) = (entry for entry in server.status()["conditions"] if entry["type"] == "Placed")
+    assert placed["reason"] == "WriteRefused"
+    assert "label team is missing" in server.status()["message"]
