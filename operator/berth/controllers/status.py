@@ -24,6 +24,8 @@ Json = dict[str, Any]
 
 HOUR: Final = 3600.0
 CENT: Final = Decimal("0.01")
+MOST_USD: Final = Decimal(10) ** 15
+"""No job costs that: an amount as large was written by somebody else, and says nothing."""
 
 
 def restore(
@@ -279,9 +281,10 @@ def _usd(cost: Mapping[str, Any], name: str) -> Decimal | None:
 
 def _decimal(text: str | None) -> Decimal | None:
     try:
-        return Decimal(text) if text else None
+        amount = Decimal(text) if text else None
     except InvalidOperation as problem:
         raise ValueError(f"{text!r} is not an amount of money") from problem
+    return amount if amount is None or amount < MOST_USD else None
 
 
 def _dollars(amount: Decimal | None) -> str | None:

@@ -46,6 +46,15 @@ def test_a_price_that_is_not_known_leaves_the_money_out(prices: list[str | None]
     assert cost["acceleratorSeconds"] == 3600 * 8 * len(prices)
 
 
+def test_an_amount_that_no_job_can_have_cost_is_not_known_and_stops_no_restart() -> None:
+    live = StoredJob(make_job(1))
+    ran(live, 3600, "2")
+    live.status["cost"]["usd"] = "9" * 30 + ".00"
+    cost = ran(live, 3600, "2")
+    assert "usd" not in cost
+    assert cost["acceleratorSeconds"] == 2 * 3600 * 8
+
+
 def test_what_an_earlier_release_wrote_is_read() -> None:
     assert restore({"cost": {"usd": "36449.28", "lostUsd": "0.00"}}).usd == Decimal("36449.28")
     assert restore({}).usd == 0
