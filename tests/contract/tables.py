@@ -29,7 +29,7 @@ def bad_manifests(kind: str) -> list[Json]:
 
 
 def edits() -> list[Json]:
-    """``{name, attempt?, with?, patch, message?}`` of a live TrainingJob; without a message it is accepted."""
+    """``{name, attempt?, phase?, with?, patch, message?}`` of a live TrainingJob; without a message it is accepted."""
     return _read("edits/trainingjob.yaml")
 
 

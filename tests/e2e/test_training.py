@@ -131,7 +131,7 @@ def test_suspend_releases_and_resume_queues_again(jobs: Jobs) -> None:
 def test_a_frozen_field_of_a_running_job_is_refused(jobs: Jobs, e2e_kubectl: Kubectl) -> None:
     jobs.submit("frozen", 1)
     jobs.expect_phase("frozen", "Running")
-    with pytest.raises(Exception, match=r"set spec\.suspend to true first.*: workers"):
+    with pytest.raises(Exception, match=r"set spec\.suspend to true and wait.*: workers"):
         jobs.patch("frozen", workers=2)
     table = e2e_kubectl("get", "tj", "-n", jobs.namespace)
     assert table.split()[:6] == ["NAME", "PHASE", "WORKERS", "READY", "POOL", "ATTEMPT"]

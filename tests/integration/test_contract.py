@@ -176,7 +176,7 @@ def test_edit_of_a_live_training_job(api: Api, namespace: str, case: Json) -> No
     api.create(manifest)
     path = api.path_of(manifest)
     if "attempt" in case:
-        api.patch(f"{path}/status", {"status": {"phase": "Running", "attempt": case["attempt"]}})
+        api.patch(f"{path}/status", {"status": {"phase": case.get("phase", "Running"), "attempt": case["attempt"]}})
     if "message" in case:
         expect_refused(case["message"], api.patch, path, case["patch"])
     else:

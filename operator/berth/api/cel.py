@@ -138,25 +138,30 @@ def unique(message: str, field: str = "") -> Rule:
 
 
 def frozen(fields: Mapping[str, bool]) -> Rule:
-    """Spec fields (name to whether it may be absent) that change only before the first attempt or while suspended.
+    """Spec fields (name to whether it may be absent) that change only before the first attempt or once suspended.
 
     A rule for the root of an object whose status has ``phase``, ``readyWorkers`` and ``attempt``, and never an attempt
-    without a phase. One rule for all fields, whose message names those that would change. A write changes spec or
-    status, never both: where a field of the status that most writes of it change has changed, the spec has not, and
-    nothing else is read. That test stands first, and may fail to read what is not there yet: an operand that is true
-    makes up for it.
+    without a phase. Suspended is what the phase says, not what the spec asks for: until it does, a gang may run that
+    was made from the spec as it was.
+
+    One rule for all fields, whose message names those that would change. A write changes spec or status, never both:
+    where a field of the status that most writes of it change has changed, the spec has not, and nothing else is read.
+    That test stands first, and may fail to read what is not there yet: an operand that is true makes up for it.
 
     Written with ``has`` rather than optional values, whose size the server's cost estimate cannot bound; for the same
     reason only one side of a comparison is bound by the macro.
     """
     unchanged = " && ".join(_unchanged(name, optional, "was") for name, optional in fields.items())
     changed = [f"{_unchanged(name, optional, 'oldSelf.spec')} ? '' : ' {name}'" for name, optional in fields.items()]
-    fix = "set spec.suspend to true first, then change what is frozen since the first attempt"
+    fix = (
+        "set spec.suspend to true and wait until status.phase is Suspended,"
+        " then change what is frozen since the first attempt"
+    )
     return Rule(
         "self.status.phase != oldSelf.status.phase"
         " || !has(oldSelf.status) || !has(oldSelf.status.attempt)"
         " || self.status.?readyWorkers != oldSelf.status.?readyWorkers"
-        f" || [oldSelf.spec].all(was, was.suspend || {unchanged})",
+        f" || [oldSelf.spec].all(was, was.suspend && oldSelf.status.phase == 'Suspended' || {unchanged})",
         f"{fix}: {', '.join(fields)}",
         path=".spec",
         reason="FieldValueForbidden",
