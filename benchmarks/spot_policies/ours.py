@@ -17,6 +17,7 @@ from benchmarks.spot_policies.base import Replica as Simulated
 from benchmarks.spot_traces import STEP_SECONDS
 from berth.catalogue.load import load
 from berth.inference.mix import cheapest_mix
+from berth.inference.plan import urgent
 from berth.inference.records import Mix, MixBounds, Offer, Variant
 from berth.inference.retire import settle, staying
 from berth.inference.service import Replica
@@ -62,7 +63,10 @@ class Ours:
         wanted = {place: len(each) for place, each in view.replicas.items()}
         goal = self._goal(view.needed, rooms, staying(wanted, replicas), outlook)
         safe = min(float(view.needed), float(goal.replicas))
-        return settle(goal.counts, wanted, replicas, self._variants, safe, {**view.nodes, ON_DEMAND: 1000})
+        return settle(
+            goal.counts, wanted, replicas, self._variants, safe, {**view.nodes, ON_DEMAND: 1000},
+            urgent=urgent(replicas, now),
+        )  # fmt: skip
 
     def _goal(self, needed: int, rooms: Mapping[str, int], stays: Mapping[str, int], outlook: Outlook) -> Mix:
         losses = tuple(outlook.loss(self._variants[zone]) for zone in self._zones)

@@ -25,6 +25,7 @@ from berth.inference.service import (
     Memory,
     Mode,
     Plan,
+    Replica,
     Rules,
     Sight,
 )
@@ -61,10 +62,9 @@ def decide(rules: Rules, memory: Memory, sight: Sight, cheapest: Cheapest) -> Pl
     safe = 0.0 if rules.mode is Mode.MANUAL else min(max(need.work, way.kept), aim)
     least = min(need.floor, mix.replicas)
     short = bool(shortage(mix, need))
-    ends = min((replica.leaving_at for replica in sight.replicas if replica.leaving_at is not None), default=math.inf)
     counts = settle(
         mix.counts, sight.wanted, sight.replicas, variants, safe, rooms, least,
-        short=short, urgent=ends - sight.now <= DRAIN_SECONDS + LOOK_SECONDS,
+        short=short, urgent=urgent(sight.replicas, sight.now),
     )  # fmt: skip
     counts = {name: count for name, count in counts.items() if count or sight.wanted.get(name)}
     decision = _decision(sight, need, counts, way, rules, variants)
@@ -109,6 +109,12 @@ def decide(rules: Rules, memory: Memory, sight: Sight, cheapest: Cheapest) -> Pl
         on_demand_only_usd_per_hour=_on_demand_price(counts, variants),
         next_look=sight.now + LOOK_SECONDS,
     )
+
+
+def urgent(replicas: Sequence[Replica], now: float) -> bool:
+    """Whether the first that a notice takes needs what is left to it for its last answers, see :func:`settle`."""
+    ends = min((replica.leaving_at for replica in replicas if replica.leaving_at is not None), default=math.inf)
+    return ends - now <= DRAIN_SECONDS + LOOK_SECONDS
 
 
 def _limited(offer: Offer, stays: Mapping[str, int], sight: Sight) -> Offer:
