@@ -126,7 +126,7 @@ class Observer:
         pool = self.fleet.pools.get(placement.pool)
         own_cpu = names_cpu(view.spec.template.get("spec") or {})
         cpu = 0 if own_cpu or pool is None else worker_cpu(pool, view.request, placement.nodes)
-        return Share(worker_amounts(view.request, pool.resource if pool is not None else "", cpu), cpu)
+        return Share(worker_amounts(view.request, pool, cpu), cpu)
 
     def share(self, view: JobView) -> Share | None:
         """What each rank of the current attempt holds; None while its pool is not known.
@@ -141,11 +141,11 @@ class Observer:
             return None
         pod = self._pod_of_attempt(view)
         if pod is not None:
-            own = names_cpu(view.spec.template.get("spec") or {}) if view.spec is not None else True
+            own = view.spec is None or pool.resource == CPU or names_cpu(view.spec.template.get("spec") or {})
             stated = next(iter(pod.spec.containers or ()), wire.Container()).resources.requests
             cpu = 0 if own else facts.amount(CPU, stated.get(CPU, "0"))
             view.admit(as_admitted(view.asked or view.request, facts.pod_needs(pod), cpu))
-            share = Share(worker_amounts(view.request, pool.resource, cpu), cpu)
+            share = Share(worker_amounts(view.request, pool, cpu), cpu)
             view.share = (state.attempt, share)
             return share
         assert state.placement is not None
@@ -310,7 +310,7 @@ class Observer:
             if view.request is None:
                 return None
             share = self.share(view)
-            amounts = worker_amounts(view.request, "", 0) if share is None else share.amounts
+            amounts = worker_amounts(view.request, None, 0) if share is None else share.amounts
             return state.attempt, state.placement, amounts
         return None
 

@@ -21,7 +21,7 @@ from berth.fleet.pool import Pool
 from berth.training.names import NameOrder, natural
 from berth.training.records import GangRequest, Refusal
 from berth.training.tree import Ints, Tree
-from berth.values import PODS, plural, tolerated
+from berth.values import CPU, PODS, plural, tolerated
 
 Held = Mapping[str, Bools]
 
@@ -94,8 +94,13 @@ def _named(pool: Pool, request: GangRequest) -> bool:
 
 
 def devices_per_worker(pool: Pool, request: GangRequest) -> int:
-    """Units of the pool's device resource in one worker."""
-    return request.accelerators_per_worker * pool.unit
+    """Units of the pool's device resource in one worker.
+
+    Where CPU itself is the accelerator, other containers' cores come out of the same room, and a worker's own are in
+    the pod's needs already once admission has made it.
+    """
+    devices = request.accelerators_per_worker * pool.unit
+    return max(devices, request.per_worker.get(CPU, 0)) if pool.resource == CPU else devices
 
 
 def _holds_model(pool: Pool, request: GangRequest) -> str:

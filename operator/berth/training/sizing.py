@@ -10,6 +10,7 @@ import numpy as np
 from berth.catalogue.records import FabricKind
 from berth.fleet.pool import Pool
 from berth.fleet.shares import cpu_per_accelerator
+from berth.training.candidates import devices_per_worker
 from berth.training.records import GangRequest
 from berth.values import CPU, Resources
 
@@ -19,10 +20,10 @@ def worker_cpu(pool: Pool, request: GangRequest, nodes: tuple[str, ...]) -> int:
 
     The least, over the nodes, of 32 cores or (allocatable − daemons) / accelerators of the node for each accelerator;
     and never more than what is free there, shared among the free accelerators, so that what is chosen can be bound.
-    What the template's other containers ask for is taken out of it.
+    What the template's other containers ask for is taken out of it. 0 where the accelerators are CPUs themselves.
     """
     rows = np.fromiter((pool.row[node] for node in nodes if node in pool.row), dtype=np.int64)
-    if rows.size == 0:
+    if rows.size == 0 or pool.resource == CPU:
         return 0
     share = cpu_per_accelerator(pool, rows)
     devices = np.maximum(pool.free_devices[rows].astype(np.int64), 1)
@@ -39,7 +40,7 @@ def nominal_share(pool: Pool, kind: FabricKind | None, request: GangRequest) -> 
     usable = np.flatnonzero(fitting & pool.usable)
     rows = usable if usable.size else np.flatnonzero(fitting)
     names = [known.name for row in rows[:1] if (known := pool.facts(int(row))) is not None]
-    cpu = _beside_others(cpu_per_accelerator(pool, rows), request)
+    cpu = 0 if pool.resource == CPU else _beside_others(cpu_per_accelerator(pool, rows), request)
     return cpu, worker_rdma(pool, kind, request, tuple(names))
 
 
@@ -47,11 +48,14 @@ def _beside_others(per_accelerator: int, request: GangRequest) -> int:
     return max(per_accelerator * request.accelerators_per_worker - request.per_worker.get(CPU, 0), 0)
 
 
-def worker_amounts(request: GangRequest, resource: str, cpu_millicores: int) -> Resources:
-    """All that one rank holds: the template's needs, its devices, and its CPU where Berth chooses it."""
+def worker_amounts(request: GangRequest, pool: Pool | None, cpu_millicores: int) -> Resources:
+    """All that one rank holds: the template's needs, its devices, and its CPU where Berth chooses it.
+
+    While the ``pool`` is not known, neither are the devices.
+    """
     amounts = dict(request.per_worker)
-    if resource:
-        amounts[resource] = request.accelerators_per_worker
+    if pool is not None and pool.resource:
+        amounts[pool.resource] = devices_per_worker(pool, request)
     if cpu_millicores:
         amounts[CPU] = amounts.get(CPU, 0) + cpu_millicores
     return amounts

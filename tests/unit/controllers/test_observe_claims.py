@@ -8,6 +8,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -145,3 +146,25 @@ async def test_the_order_in_which_caches_fill_does_not_matter(order: random.Rand
     claim = late.fleet.claims[f"{server.objects['trainingjobs', *JOB]['metadata']['uid']}/1/1"]
     assert claim.amounts[GPU] == 8
     assert claim.amounts["cpu"] > 0
+
+
+@pytest.mark.parametrize("beside", [0, 12])
+async def test_ranks_of_a_pool_of_cpus_hold_their_cores_and_what_runs_beside_them(beside: int) -> None:
+    containers: list[dict[str, object]] = [{"name": "worker", "image": "i"}]
+    if beside:
+        containers.append({"name": "feeder", "image": "f", "resources": {"requests": {"cpu": str(beside)}}})
+    asked = {"perWorker": 26, "types": ["CPU"]}
+    server = make_server(nodes=0, workers=2, accelerators=asked, template={"spec": {"containers": containers}})
+    labels = {"kubernetes.io/hostname": "c0", "example.com/cpu": "y"}
+    room = {"cpu": "64", "memory": "512Gi", "pods": "110"}
+    status = {"allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
+    server.put(kinds.NODES, {"metadata": {"name": "c0", "labels": labels}, "spec": {}, "status": status})
+    chosen = {"nodeSelector": {"matchLabels": {"example.com/cpu": "y"}}, "accelerator": "CPU", "roles": ["Training"]}
+    server.put(kinds.ACCELERATOR_POOLS, {"metadata": {"name": "cpus"}, "spec": chosen})
+    operator = Operator(server)
+    await operator.look(2)
+    held = [claim.amounts["cpu"] for claim in operator.fleet.claims.values()]
+    assert held == ([26_000, 26_000] if not beside else [])  # 2 x 38 cores are more than the node has
+    again = Operator(server)
+    await again.look()
+    assert [claim.amounts["cpu"] for claim in again.fleet.claims.values()] == held

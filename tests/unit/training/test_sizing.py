@@ -70,8 +70,14 @@ def test_nodes_that_have_gone_meanwhile_decide_nothing() -> None:
 
 def test_a_rank_holds_the_template_s_needs_its_devices_and_its_cpu() -> None:
     request = GangRequest(2, 8, per_worker={"memory": 5, "pods": 1})
-    assert worker_amounts(request, GPU, 4000) == {"memory": 5, "pods": 1, GPU: 8, "cpu": 4000}
-    assert worker_amounts(request, "", 0) == {"memory": 5, "pods": 1}
+    pool = make_fleet([make_node("n1")]).pools["p"]
+    assert worker_amounts(request, pool, 4000) == {
+        "memory": 5,
+        "pods": 1,
+        GPU: 8,
+        "cpu": 4000,
+    }
+    assert worker_amounts(request, None, 0) == {"memory": 5, "pods": 1}
 
 
 def rdma(
