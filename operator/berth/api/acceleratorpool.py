@@ -15,12 +15,14 @@ from berth.api.cel import Rule, checked, required, unique, validated
 from berth.api.common import (
     CatalogueName,
     Conditions,
+    Cores,
     Duration,
     LabelKey,
     LabelName,
     LabelSelector,
     Model,
     Money,
+    Quantity,
     Share,
     StatusShare,
     StatusText,
@@ -70,6 +72,11 @@ _GROWTH: Final = (
         ".nodePoolName",
         "self.provisioner != 'None'",
         "is what the provisioner grows: give it, or set provisioner: None",
+    ),
+    required(
+        ".acceleratorsPerNode",
+        "has(self.cpuPerNode)",
+        "goes with cpuPerNode: say how many accelerators share these cores",
     ),
 )
 _SPEC: Final = (
@@ -137,6 +144,10 @@ class Growth(Model):
     """The most nodes that it may have. Absent: the provisioner's own limit."""
     accelerators_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Of a node that joins. Absent: as many as the pool's nodes have or last had; a pool that never had one waits."""
+    cpu_per_node: Cores | None = None
+    """Its allocatable cores. Absent: services ask for cores by the nodes that there are, for none without a node."""
+    memory_per_node: Quantity | None = None
+    """Its allocatable bytes. Absent: not counted while there is no node."""
 
 
 class Lending(Model):

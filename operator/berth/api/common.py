@@ -175,18 +175,16 @@ def int_or_string(form: str, *rules: Rule, limit: int) -> Schema:
     return Schema(keywords | validated(*rules), whole=True)
 
 
-Quantity = Annotated[
-    int | str,
-    int_or_string(
-        "quantity",
-        Rule(
-            "type(self) == int ? self > 0 : isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))",
-            "must be a quantity of bytes above zero, such as 840G or 512Gi",
-        ),
-        limit=32,
-    ),
-]
+def quantity(form: str, says: str) -> Schema:
+    """A ``resource.Quantity`` above zero; ``form`` names it for people, ``says`` what it must be."""
+    above_zero = "type(self) == int ? self > 0 : isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))"
+    return int_or_string(form, Rule(above_zero, says), limit=32)
+
+
+Quantity = Annotated[int | str, quantity("quantity", "must be a quantity of bytes above zero, such as 840G or 512Gi")]
 """Bytes, or bytes per second, as a ``resource.Quantity``."""
+Cores = Annotated[int | str, quantity("cores", "must be a quantity of cores above zero, such as 192 or 47810m")]
+"""Cores as a ``resource.Quantity``."""
 Count = Annotated[
     int | str,
     int_or_string(

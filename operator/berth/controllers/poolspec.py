@@ -18,7 +18,7 @@ from berth.api.common import ContractProblem
 from berth.catalogue.records import Catalogue
 from berth.cluster import wire
 from berth.fleet.records import Fabric, Growth, Level, PoolSpec
-from berth.values import CapacityType, Role, selects
+from berth.values import CPU, MEMORY, CapacityType, Role, parse_resource, selects
 
 _LOG: Final = logging.getLogger(__name__)
 _TRAINING: Final[tuple[Role, ...]] = ("Training",)
@@ -75,7 +75,14 @@ def _growth(spec: AcceleratorPoolSpec) -> Growth | None:
     stated = spec.growth
     if stated is None or stated.provisioner == "None":
         return None
-    return Growth(stated.provisioner, stated.node_pool_name or "", stated.max_nodes, stated.accelerators_per_node or 0)
+    return Growth(
+        stated.provisioner,
+        stated.node_pool_name or "",
+        stated.max_nodes,
+        stated.accelerators_per_node or 0,
+        parse_resource(CPU, stated.cpu_per_node or 0),
+        parse_resource(MEMORY, stated.memory_per_node or 0),
+    )
 
 
 def _levels(spec: AcceleratorPoolSpec, catalogue: Catalogue, nodes: NodeLabels) -> tuple[Level, ...]:

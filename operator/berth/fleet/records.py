@@ -51,13 +51,16 @@ class Fabric:
 class Growth:
     """Who adds nodes to a pool, under which name it knows the pool, and the most there may be; None: its own limit.
 
-    ``devices_per_node`` of a node that joins, 0 where the pool does not say.
+    ``devices_per_node``, ``cpu_per_node`` (millicores) and ``memory_per_node`` (bytes) are what pods may have of a node
+    that joins, each 0 where the pool does not say.
     """
 
     provisioner: str
     node_pool: str = ""
     max_nodes: int | None = None
     devices_per_node: int = 0
+    cpu_per_node: int = 0
+    memory_per_node: int = 0
 
 
 @dataclass(frozen=True, slots=True)

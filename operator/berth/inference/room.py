@@ -18,7 +18,7 @@ from berth.fleet.fleet import Fleet
 from berth.fleet.pool import Pool
 from berth.inference.records import Variant
 from berth.inference.supply import places_of
-from berth.values import MOST_AMOUNT, CapacityType, Resources, Toleration, tolerated
+from berth.values import CPU, MEMORY, MOST_AMOUNT, CapacityType, Resources, Toleration, tolerated
 
 Tolerations = tuple[Toleration, ...]
 
@@ -63,14 +63,13 @@ class Rooms:
     def per_node(self, variant: Variant, needs: Resources) -> int:
         """How many pods of ``needs`` an empty node like those of the variant's place takes, by the smallest of them.
 
-        Where the pool has no node only the devices of one that would join are known.
+        Where the pool has no node, of one that would join: as far as is known what it holds.
         """
         pool = self._fleet.pools.get(variant.pool)
         if pool is None:
             return 0
         if not len(pool.row):
-            asked = needs.get(pool.resource, 0)
-            return self.shape(pool) * pool.unit // asked if asked > 0 else 0
+            return self._per_joining(pool, needs)
         place = (variant.capacity_type, variant.zone)
         rows = [row for row, found in self.places(pool).items() if found[0] == place[0] and place[1] in ("", found[1])]
         if not rows:
@@ -79,6 +78,17 @@ class Rooms:
         fit = [np.maximum(pool.bare_of(resource)[rows], 0) // amount for resource, amount in wanted]
         each = np.minimum.reduce(fit) if fit else np.zeros(len(rows), np.int64)
         return int(each[each > 0].min(initial=MOST_AMOUNT)) if (each > 0).any() else 0
+
+    def _per_joining(self, pool: Pool, needs: Resources) -> int:
+        devices = needs.get(pool.resource, 0)
+        if devices <= 0:
+            return 0
+        most = self.shape(pool) * pool.unit // devices
+        grows = pool.spec.growth
+        for resource, held in ((CPU, grows.cpu_per_node), (MEMORY, grows.memory_per_node)) if grows is not None else ():
+            asked = needs.get(resource, 0)
+            most = min(most, held // asked) if held and asked > 0 else most
+        return most
 
     def growth(self, variant: Variant, needs: Resources) -> int:
         """Pods for which the variant's pool may still get nodes, those that somebody waits for already left out."""

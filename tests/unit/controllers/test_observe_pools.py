@@ -10,6 +10,7 @@ import pytest
 
 from berth.cluster import kinds
 from berth.controllers.observe import Observer
+from berth.fleet.records import Growth
 from tests.builders.fleet import ZONE
 from tests.unit.controllers.harness import JOB, Operator, Server, add_node, make_server
 
@@ -49,6 +50,16 @@ def filled(server: Server) -> Operator:
 
 def levels(operator: Operator) -> list[str]:
     return [level.name for level in operator.fleet.pools["ib"].levels]
+
+
+def test_what_a_node_that_joins_would_hold_is_the_pool_s() -> None:
+    server = make_server(nodes=0)
+    growth = {"provisioner": "Karpenter", "nodePoolName": "h100", "acceleratorsPerNode": 8}
+    shape = {"cpuPerNode": "190450m", "memoryPerNode": "2Ti"}
+    server.put(kinds.ACCELERATOR_POOLS, {"metadata": {"name": "ib"}, "spec": {**SPEC, "growth": growth | shape}})
+    operator = filled(server)
+    operator.observer.settle()
+    assert operator.fleet.pools["ib"].spec.growth == Growth("Karpenter", "h100", None, 8, 190_450, 2 << 40)
 
 
 def test_a_new_leader_settles_on_the_levels_that_the_nodes_have() -> None:

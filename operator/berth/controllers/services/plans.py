@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any, Final
 
 import numpy as np
@@ -46,7 +47,7 @@ def deployment_plan(
         nodes=_nodes(view, pool, variant, fleet),
         tolerations=spot_tolerations(variant, fleet.catalogue),
         startup_seconds=view.startup_seconds or 600,
-        cpu_millicores=view.cpu.setdefault(variant.name, serving_cpu(pool, variant.devices) if pool else 0),
+        cpu_millicores=view.cpu.setdefault(variant.name, serving_cpu(pool, variant.devices)),
         replicas=replicas,
         paused=paused,
         max_surge=up,
@@ -87,6 +88,7 @@ def freeze(
                 digests[name] = template_hash(deployment_plan(view, variant, fleet))
                 if digests[name] == live[name]:
                     continue
+            if frozen is not None or name not in live:
                 view.cpu.pop(name, None)
             view.places[name] = seen_requirements(pool, variant, fleet)
         digests[name] = template_hash(deployment_plan(view, variant, fleet))
@@ -100,12 +102,20 @@ def spot_tolerations(variant: Variant, catalogue: Catalogue) -> Tolerations:
     return tuple(Toleration(entry.label, "Exists") for entry in catalogue.labels.capacity_type_labels)
 
 
-def serving_cpu(pool: Pool, devices: int) -> int:
-    """Millicores of a replica: a step of :data:`CPU_STEPS` for each device, 0 where no step fits."""
-    rows = np.flatnonzero(pool.total_devices > 0)
-    if not len(rows) or pool.resource == values.CPU:
+def serving_cpu(pool: Pool | None, devices: int) -> int:
+    """Millicores of a replica: a step of :data:`CPU_STEPS` for each device, 0 where no step fits or no node is known.
+
+    A node that would join counts as one of the pool's, where the pool says what it holds.
+    """
+    if pool is None or pool.resource == values.CPU:
         return 0
-    share = float((pool.total_cpu[rows] * CPU_SHARE / (pool.total_devices[rows] / pool.unit)).min())
+    rows, joins = np.flatnonzero(pool.total_devices > 0), pool.spec.growth
+    share = float((pool.total_cpu[rows] / (pool.total_devices[rows] / pool.unit)).min(initial=inf))
+    if joins is not None and joins.cpu_per_node and joins.devices_per_node:
+        share = min(share, joins.cpu_per_node / joins.devices_per_node)
+    if share == inf:
+        return 0
+    share *= CPU_SHARE
     return next((step * devices for step in CPU_STEPS if step <= share), 0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from berth.controllers.services.places import seen_requirements
 from berth.controllers.services.plans import deployment_plan, freeze
 from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
+from berth.fleet.records import Growth
 from berth.inference.records import Variant
-from berth.render.service.deployment import template_hash
+from berth.render.service.deployment import deployment_template, template_hash
 from tests.builders.fleet import make_fleet, make_node, make_pool
 from tests.builders.services import make_variant
 from tests.unit.controllers.services.views import make_view
@@ -49,6 +51,12 @@ class Running:
         self.rolls += bool(self.template) and made != self.template
         self.template = made
 
+    def cores(self) -> str | None:
+        """What a replica asks for."""
+        pod = deployment_template(deployment_plan(self.view, self.variant, self.fleet))["spec"]["template"]["spec"]
+        found: str | None = pod["containers"][0]["resources"]["requests"].get("cpu")
+        return found
+
     def respec(self, **spec: Any) -> None:
         """The user changes something."""
         self.view.spec = make_view(**spec).spec
@@ -56,6 +64,13 @@ class Running:
 
 def node(name: str, labels: Mapping[str, str] = SMALL, paid: str = "on-demand") -> Any:
     return make_node(name, pool=None, zone="a", devices=4, labels={**labels, SPOT: paid})
+
+
+def growing(devices: int = 0, cpu: int = 0, nodes: int = 0) -> Running:
+    """In a pool that may grow, and what it says that a node which joins would hold."""
+    pool = make_pool("l4", accelerator="L4", roles=("Inference",))
+    stated = replace(pool, growth=Growth("Karpenter", "l4", 9, devices, cpu))
+    return Running(make_fleet([make_node(f"n{n}", pool="l4", devices=4) for n in range(nodes)], pools=[stated]))
 
 
 def make_running(**own: Any) -> Running:
@@ -125,6 +140,33 @@ def test_a_pool_that_is_gone_changes_no_template(names: list[str]) -> None:
     running = make_running()
     for name in names:
         running.fleet.remove_node(name)
+    running.look()
+    assert running.rolls == 0
+
+
+@pytest.mark.parametrize(
+    ("stated", "nodes", "cores"),
+    [((0, 0), 0, None), ((8, 192_000), 0, "16"), ((8, 47_810), 0, "4"), ((4, 8_000), 1, "1"), ((4, 400_000), 1, "16")],
+    ids=["nothing known", "as most may have", "as a node gives", "less than those there are", "more than those"],
+)
+def test_cores_are_asked_for_by_the_nodes_that_there_are_and_by_those_that_would_join(
+    stated: tuple[int, int], nodes: int, cores: str | None
+) -> None:
+    assert growing(*stated, nodes).cores() == cores
+
+
+def test_cores_are_chosen_when_a_node_is_known_and_nothing_runs_yet() -> None:
+    running = growing()
+    running.template = ""
+    running.fleet.set_node(make_node("n0", pool="l4", devices=4))
+    running.look()
+    assert running.cores() == "16"
+    assert running.rolls == 0
+
+
+def test_a_node_that_joins_changes_no_running_template() -> None:
+    running = growing()
+    running.fleet.set_node(make_node("n0", pool="l4", devices=4))
     running.look()
     assert running.rolls == 0
 

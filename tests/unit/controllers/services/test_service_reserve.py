@@ -17,6 +17,7 @@ from berth.inference.mix import cheapest_mix
 from berth.inference.plan import decide
 from berth.inference.room import OWN_LIMIT, Rooms
 from berth.inference.service import Memory
+from berth.values import CPU, MEMORY
 from tests.builders.fleet import GPU, make_claim, make_fleet, make_node, make_pool
 from tests.builders.services import make_replicas, make_sight, make_variant
 from tests.unit.controllers.services.views import make_view
@@ -112,6 +113,8 @@ def test_a_scheduler_that_gets_on_with_it_has_not_refused() -> None:
         (Growth("ClusterAutoscaler", "g"), 1, OWN_LIMIT * 4),
         (Growth("Karpenter", "g", 3), 0, 0),
         (Growth("Karpenter", "g", 3, 8), 0, 24),
+        (Growth("Karpenter", "g", 3, 8, cpu_per_node=48_000), 0, 18),
+        (Growth("Karpenter", "g", 3, 8, memory_per_node=16 << 30), 0, 12),
     ],
     ids=[
         "nobody adds nodes",
@@ -121,12 +124,15 @@ def test_a_scheduler_that_gets_on_with_it_has_not_refused() -> None:
         "no stated limit",
         "shape unknown",
         "stated shape",
+        "cores of the stated shape",
+        "memory of the stated shape",
     ],
 )
 def test_growth_is_what_more_nodes_of_the_pools_shape_would_hold(
     growth: Growth | None, nodes: int, expected: int
 ) -> None:
-    assert Desk(nodes, growth=growth).rooms.growth(VARIANT, NEEDS) == expected
+    needs = {**NEEDS, CPU: 8_000, MEMORY: 4 << 30}
+    assert Desk(nodes, growth=growth).rooms.growth(VARIANT, needs) == expected
 
 
 def test_nodes_that_one_service_waits_for_are_not_offered_to_another() -> None:
