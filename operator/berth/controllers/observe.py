@@ -223,6 +223,7 @@ class Observer:
         elif view.object.metadata.generation != new.metadata.generation:
             view.object = new
             self._read_spec(view)
+            self.promises.pop(view.uid, None)  # made for the job as it was; one on record is in its status
         view.object = new
         self._read_status(view)
         self._sync(view)

@@ -164,8 +164,7 @@ class Scheduler:
                 for rank, node in enumerate(placement.nodes)
             ]
 
-        views = self._observer.views
-        known = [job for job in self._sorted if job.uid in views and views[job.uid].request is not None]
+        known = [job for job in self._sorted if self._is_current(job)]
         result = schedule(
             fleet, known, claims,
             refusals=self._refusals, most=PLACEMENTS_PER_PASS, tries=searches_per_pass(fleet),
@@ -178,6 +177,13 @@ class Scheduler:
         if not result.complete:
             self.poke()
         return result.verdicts
+
+    def _is_current(self, job: Waiting) -> bool:
+        """Whether the job asks for this still; one edited since is on its way to ask anew."""
+        view = self._observer.views.get(job.uid)
+        if view is None or view.request is None:
+            return False
+        return job.generation in (None, view.object.metadata.generation)
 
     def _take(self, verdict: Verdict, promises: dict[str, Promise]) -> None:
         job, outcome = verdict.waiting, verdict.outcome

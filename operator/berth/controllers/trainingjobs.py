@@ -252,7 +252,8 @@ class TrainingJobs:
             self._queue.add_after(view.key, left + 0.1)
         meta = view.object.metadata
         priority = self._judge.priority(view.spec)
-        self._scheduler.want(Waiting(view.name, view.uid, state.attempt + 1, request, priority, meta.created))
+        asked = (state.attempt + 1, request, priority, meta.created, meta.generation)
+        self._scheduler.want(Waiting(view.name, view.uid, *asked))
 
     async def _delete(self, view: JobView, deletes: Sequence[Delete]) -> None:
         if not deletes:

@@ -32,7 +32,10 @@ FAILED: Final = Refusal(
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A job that wants a placement. ``key`` is ``namespace/name``; ``created`` Unix seconds."""
+    """A job that wants a placement. ``key`` is ``namespace/name``; ``created`` Unix seconds.
+
+    ``generation`` is that of the spec which ``request`` was read from; None stands for any.
+    """
 
     key: str
     uid: str
@@ -40,6 +43,7 @@ class Waiting:
     request: GangRequest
     priority: int = 0
     created: float = 0.0
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

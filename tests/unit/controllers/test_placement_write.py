@@ -32,6 +32,24 @@ async def test_an_edit_under_a_placement_is_placed_anew_as_it_was_edited() -> No
     assert len(server.status()["placement"]["ranks"].split(",")) == server.status()["workers"] == 3
 
 
+@pytest.mark.parametrize("decided_again", [False, True])
+async def test_an_edit_that_is_seen_before_its_placement_is_recorded_ends_the_promise(decided_again: bool) -> None:
+    server = make_server(nodes=4)
+    operator = await promised(server)
+    if decided_again:
+        operator.observer.retract(next(iter(operator.observer.promises)))
+        await operator.jobs.reconcile(JOB)  # it waits again
+    server.edit(workers=4)
+    operator.see()
+    if decided_again:
+        operator.scheduler.decide()  # the queue does not know of the edit yet
+    assert not operator.observer.promises
+    assert not operator.fleet.claims
+    await operator.look(2)
+    assert sorted(server.pods()) == ["llm-1-0", "llm-1-1", "llm-1-2", "llm-1-3"]
+    assert len(server.status()["placement"]["ranks"].split(",")) == 4
+
+
 async def test_a_write_that_came_through_though_nobody_heard_is_taken_up() -> None:
     """Its room must not be given away between the refused second try and the watch that tells of the first."""
     server = make_server(nodes=2)
