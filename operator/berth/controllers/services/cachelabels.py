@@ -14,6 +14,7 @@ from berth.cluster.cache import Cache
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import Conflict, NotFound
 from berth.cluster.kinds import NODES
+from berth.controllers.services.facts import TEMPLATE_LABEL
 from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.rollout import rolled
 from berth.controllers.services.view import ServiceView
@@ -21,7 +22,6 @@ from berth.controllers.services.warmth import cache_labels
 from berth.values import EPHEMERAL_STORAGE, parse_resource
 
 HELD: Final = "true"
-TEMPLATE_LABEL: Final = "pod-template-hash"
 """Of a Deployment's pods: the end of their ReplicaSet's name."""
 MOST_WRITES: Final = 20
 """In one round; the rest comes in the next ones. It is only ever reached by a fleet that has no labels yet."""

@@ -11,6 +11,7 @@ from berth.cluster import wire
 from berth.inference.service import Replica
 
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+TEMPLATE_LABEL: Final = "pod-template-hash"
 CRASHES: Final = 3
 """A variant whose pods have ended so often without any ever being ready gets no more of them."""
 
@@ -22,10 +23,16 @@ Leaving = Callable[[wire.Pod, wire.Node | None], float | None]
 
 
 def service_key(pod: wire.Pod) -> tuple[str, str] | None:
-    """(namespace, service) of a replica; None for every other pod."""
-    name = pod.metadata.labels.get(LABEL_SERVICE_NAME)
-    owner = pod.metadata.controller()
-    return (pod.metadata.namespace, name) if name and owner is not None and owner.kind == "ReplicaSet" else None
+    """(namespace, service) of a replica; None for every other pod.
+
+    Labels alone make no replica: a Deployment copied by hand has them too. Ours is named as its variant, and the
+    Deployment controller names a ReplicaSet by its Deployment and the hash of its template.
+    """
+    labels, owner = pod.metadata.labels, pod.metadata.controller()
+    name, variant = labels.get(LABEL_SERVICE_NAME), labels.get(LABEL_VARIANT)
+    if not name or not variant or owner is None or owner.kind != "ReplicaSet":
+        return None
+    return (pod.metadata.namespace, name) if owner.name == f"{variant}-{labels.get(TEMPLATE_LABEL, '')}" else None
 
 
 def replica(pod: wire.Pod, node: wire.Node | None, leaving: Leaving, in_flight: float | None = None) -> Replica:

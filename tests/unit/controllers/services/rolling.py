@@ -130,9 +130,9 @@ class Rolling:
 
     def pod(self, name: str, *, node: str = "n", age: float = 0.0, marked: bool = False) -> None:
         """A pod of the variant."""
-        labels = {"berth.dev/service-name": "chat", "berth.dev/variant": NAME}
+        labels = {"berth.dev/service-name": "chat", "berth.dev/variant": NAME, "pod-template-hash": "h"}
         labels |= {"berth.dev/first-to-go": "true"} if marked else {}
-        owner = {"kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
+        owner = {"kind": "ReplicaSet", "name": f"{NAME}-h", "uid": "u", "controller": True}
         created = wire_time(self.now - age)
         meta = {"name": name, "namespace": "serving", "labels": labels, "ownerReferences": [owner],
                 "creationTimestamp": created}  # fmt: skip

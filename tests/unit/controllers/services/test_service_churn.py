@@ -83,8 +83,8 @@ class World:
         await self.loop.planner.decide_all()
         await self.loop.services.reconcile(view.key)
         (variant,) = self.loop.observer.deployments(view)
-        labels = {"berth.dev/service-name": name, "berth.dev/variant": variant}
-        owner = {"kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
+        labels = {"berth.dev/service-name": name, "berth.dev/variant": variant, "pod-template-hash": "h"}
+        owner = {"kind": "ReplicaSet", "name": f"{variant}-h", "uid": "u", "controller": True}
         for conditions in ([], [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:01:00Z"}]):
             self.server.version += 1
             body = {"spec": {"nodeName": node}, "status": {"conditions": conditions}}

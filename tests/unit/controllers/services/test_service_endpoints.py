@@ -14,7 +14,7 @@ from berth.telemetry.scrape import Endpoint
 from tests.builders.services import CATALOGUE, OWN
 from tests.unit.controllers.services.views import make_view
 
-OWNER = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}]
+OWNER = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "v-h", "uid": "u", "controller": True}]
 SERVER = {"name": "server", "started": True, "ready": False}
 
 
@@ -22,7 +22,7 @@ def replica(owners: Any = OWNER, deleted: str | None = None, **status: Any) -> w
     meta = {
         "name": "p",
         "namespace": "serving",
-        "labels": {"berth.dev/service-name": "chat"},
+        "labels": {"berth.dev/service-name": "chat", "berth.dev/variant": "v", "pod-template-hash": "h"},
         "ownerReferences": owners,
     }
     whole = {"podIP": "10.0.0.7", "containerStatuses": [SERVER], **status}
@@ -44,8 +44,17 @@ def found(pod: wire.Pod | None, **spec: Any) -> Endpoint | None:
         replica(containerStatuses=[{**SERVER, "name": "sidecar"}]),
         replica(deleted="2026-12-01T10:00:00Z"),
         replica(owners=[]),
+        replica(owners=[{**OWNER[0], "name": "copy-h"}]),
     ],
-    ids=["gone", "no address", "starting", "another container", "ending", "not a replica"],
+    ids=[
+        "gone",
+        "no address",
+        "starting",
+        "another container",
+        "ending",
+        "not a replica",
+        "of a copied Deployment",
+    ],
 )
 def test_there_is_nothing_to_ask_yet(pod: wire.Pod | None) -> None:
     assert found(pod) is None

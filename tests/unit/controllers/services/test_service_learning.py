@@ -20,7 +20,6 @@ from tests.unit.cluster.fakes import FakeClock
 from tests.unit.controllers.services.views import make_view
 
 PERIOD = 60.0
-SET = {"kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
 PRODUCT = {"nvidia.com/gpu.product": "NVIDIA-L40S"}
 
 
@@ -83,11 +82,13 @@ class Running:
         deployment = {"metadata": meta, "spec": {"replicas": replicas}}
         self.loop.caches.deployments.put(DEPLOYMENTS.decode(json.dumps(deployment).encode()))
         ready = [{"type": "Ready", "status": "True", "lastTransitionTime": "2023-11-14T22:13:20Z"}]
+        replica_set = {"kind": "ReplicaSet", "name": f"{variant}-h", "uid": "u", "controller": True}
+        labels |= {"pod-template-hash": "h"}
         for number in range(16):
             name = f"{variant}-{number}"
             meta = {"name": name, "namespace": "serving", "uid": name, "resourceVersion": version, "labels": labels,
                     "creationTimestamp": "2023-11-14T22:13:00Z",
-                    "ownerReferences": [SET]}  # fmt: skip
+                    "ownerReferences": [replica_set]}  # fmt: skip
             body = {"metadata": meta, "spec": {"nodeName": f"n{number % 8}"}, "status": {"conditions": ready}}
             pod = PODS.decode(json.dumps(body).encode())
             self.pods.put(pod) if number < replicas else self.pods.remove(pod)

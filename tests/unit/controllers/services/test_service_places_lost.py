@@ -49,8 +49,8 @@ class Watched:
 
 
 def pod(name: str, node: str = "n") -> wire.Pod:
-    labels = {"berth.dev/service-name": "chat", "berth.dev/variant": "v"}
-    owner = {"kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
+    labels = {"berth.dev/service-name": "chat", "berth.dev/variant": "v", "pod-template-hash": "h"}
+    owner = {"kind": "ReplicaSet", "name": "v-h", "uid": "u", "controller": True}
     meta = {"name": name, "namespace": "serving", "uid": f"uid-of-{name}", "labels": labels, "ownerReferences": [owner]}
     found: wire.Pod = PODS.decode(json.dumps({"metadata": meta, "spec": {"nodeName": node}}).encode())
     return found

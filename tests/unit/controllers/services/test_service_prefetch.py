@@ -102,7 +102,7 @@ class World:
         """That of the variant, of whose pods ``updated`` run what is asked for."""
         owner = {"kind": "InferenceService", "name": "chat", "uid": self.view.uid, "controller": True}
         labels = {"berth.dev/service-name": "chat", "berth.dev/variant": self.variant.name}
-        meta = {"name": "d", "namespace": "serving", "labels": labels, "ownerReferences": [owner]}
+        meta = {"name": self.variant.name, "namespace": "serving", "labels": labels, "ownerReferences": [owner]}
         body = {
             "metadata": meta,
             "status": {"observedGeneration": 99, "replicas": replicas, "updatedReplicas": updated},
@@ -117,8 +117,8 @@ class World:
         """So much is to be ready at the horizon."""
         self.demand.of(self.view).target = Target(work, work)
 
-    def replica(self, name: str, node: str, *, ready_after: float | None = None, of: str = "d") -> None:
-        owner = {"kind": "ReplicaSet", "name": f"{of}-h", "uid": "u", "controller": True}
+    def replica(self, name: str, node: str, *, ready_after: float | None = None, of: str = "") -> None:
+        owner = {"kind": "ReplicaSet", "name": f"{of or self.variant.name}-h", "uid": "u", "controller": True}
         labels = {"berth.dev/service-name": "chat", "berth.dev/variant": self.variant.name, "pod-template-hash": "h"}
         conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": stamp(0)}]
         if ready_after is not None:

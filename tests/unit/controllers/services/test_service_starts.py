@@ -61,8 +61,9 @@ class Shop:
     ) -> None:  # fmt: skip
         """A pod made at the beginning as it is now; times are seconds since then. ``run``: of the server's last one."""
         self.version += 1
-        labels = {"berth.dev/service-name": "chat", "berth.dev/variant": self.variant(pool).name}
-        owner = {"kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
+        variant = self.variant(pool).name
+        labels = {"berth.dev/service-name": "chat", "berth.dev/variant": variant, "pod-template-hash": "h"}
+        owner = {"kind": "ReplicaSet", "name": f"{variant}-h", "uid": "u", "controller": True}
         meta = {"name": name, "namespace": "serving", "uid": f"uid-of-{name}", "labels": labels,
                 "ownerReferences": [owner], "creationTimestamp": stamp(0),
                 "resourceVersion": str(self.version)}  # fmt: skip
