@@ -151,7 +151,7 @@ class ServicePlanner:
 
     def _decide(self, view: ServiceView, choice: Choice) -> None:
         now = self._wall()
-        learn_starts(view, choice, self._market, self._warmth, self._observer.pods(view))
+        learn_starts(view, choice, self._market, self._warmth, self._observer.pods(view), now)
         known = self._demand.of(view)
         known.seen = still(known.seen, now, max(EXPIRES_SECONDS, 2 * self.period))
         wanted = self._observer.wanted(view)

@@ -1,7 +1,8 @@
 """What is learned of starts: how long they took, and how long the next ones may.
 
 A start that the start-up probe has ended counts too, as one that takes longer than it was given: left out, what is
-learned would be of the quick ones alone, and the budget that ends the others would never grow.
+learned would be of the quick ones alone, and the budget that ends the others would never grow. One that its node's
+clock, which is ahead, lets end later than now is left out: how long it took is not known.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from berth.controllers.services.warmth import Warmth
 from berth.inference.coldstart import frozen_budget, step_above
 
 STARTUP_QUANTILE: Final = 0.99
+SKEW_SECONDS: Final = 5.0
+"""By which the clocks of nodes may be ahead of this one."""
 
 
-def learn_starts(view: ServiceView, choice: Choice, market: Market, warmth: Warmth, pods: Iterable[wire.Pod]) -> None:
+def learn_starts(
+    view: ServiceView, choice: Choice, market: Market, warmth: Warmth, pods: Iterable[wire.Pod], now: float
+) -> None:
     """Take in the starts of ``pods`` that were over since the last look, and set the budget of the next ones by them.
 
     The budget is that of every variant that may be used: pods of all carry the same, and a cheap one may be quick.
@@ -36,7 +41,8 @@ def learn_starts(view: ServiceView, choice: Choice, market: Market, warmth: Warm
         seconds = warmth.seconds(pod)
         if seconds is not None and uid not in view.seen_starts:
             view.seen_starts.add(uid)
-            cached = warmth.cached(market, view, choice, variant, pod)
+            known = seconds <= now - pod.metadata.created + SKEW_SECONDS
+            cached = warmth.cached(market, view, choice, variant, pod) if known else None
             if cached is not None:
                 view.starts.observe(start_key(view, variant, cached=cached), seconds)
         cut = cut_short(pod)

@@ -362,6 +362,7 @@ async def test_starts_are_learned_by_what_the_node_held_when_they_came() -> None
     for name, node in (("cold", "n0"), ("warm", "n1")):
         world.replica(name, node)
         world.replica(name, node, ready_after=30)
+    await world.server.clock.advance(30)
     await world.round()
     world.planner.decide(world.view)
     counts = [world.view.starts.count(start_key(world.view, world.variant, cached=cached)) for cached in (False, True)]
@@ -384,6 +385,7 @@ async def test_a_label_that_a_slow_start_disproves_goes_once() -> None:
     world.node("n1", **{LABEL: "true"})
     world.replica("slow", "n1")
     world.replica("slow", "n1", ready_after=150)
+    await world.server.clock.advance(150)
     world.planner.decide(world.view)
     await world.round()
     assert world.labelled() == set()

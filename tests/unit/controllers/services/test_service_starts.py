@@ -33,7 +33,7 @@ class Shop:
 
     def __init__(self, **spec: Any) -> None:
         client: Any = SimpleNamespace(transport=SimpleNamespace(clock=FakeClock()))
-        self.now, self.version = float(BEGIN), 1
+        self.now, self.version = BEGIN + 86_400.0, 1
         self.pods, self.nodes = Cache(client, PODS), Cache(client, NODES)
         pools = [make_pool(name, accelerator=each, roles=("Inference",)) for name, each in POOLS.items()]
         fleet = make_fleet([make_node(f"{name}-0", pool=name, devices=4) for name in POOLS], pools=pools)
@@ -100,6 +100,20 @@ def test_the_first_readiness_is_the_start_and_later_ones_are_none() -> None:
     shop.decide()
     shop.decide()
     assert shop.learned() == [90.0]
+
+
+@pytest.mark.parametrize(("ready", "learned"), [(104, [104.0]), (106, []), (6_000, [])])
+def test_a_start_that_ended_in_the_future_teaches_nothing_also_later(ready: float, learned: list[float]) -> None:
+    shop = Shop()
+    shop.pod()
+    shop.pod(ready=ready)
+    shop.now = BEGIN + 100.0
+    budget = shop.view.startup_seconds
+    shop.decide()
+    shop.now = BEGIN + 86_400.0
+    shop.decide()
+    assert shop.learned() == learned
+    assert shop.view.startup_seconds == budget
 
 
 @pytest.mark.parametrize(
