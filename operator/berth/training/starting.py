@@ -11,6 +11,8 @@ from berth.training.recovery import Fault
 from berth.training.state import Cause, Delete, JobState, NodeState, Reason, Step, Worker
 from berth.values import format_duration, plural
 
+GROUP_PHRASES = ("pod group", "podgroup", "mincount")
+"""What kube-scheduler's words name where it refuses a pod because its native gang does not fit as a whole."""
 PROBLEM_SECONDS = 60.0
 """How long a container that cannot start may hold the whole gang's room."""
 
@@ -59,6 +61,7 @@ def start_fault(
             return Fault(Cause.QUOTA, sight.refused.reason, sight.refused.message)
         return Fault(Cause.START, sight.refused.reason, f"a pod cannot be created: {sight.refused.message}")
     refused = [worker for worker in mine if worker.refused]
+    refused = [worker for worker in refused if not _of_its_group(worker.refused)] or refused
     if refused:
         words = f"kube-scheduler refuses {refused[0].name} on {refused[0].node}: {refused[0].refused}"
         nodes = tuple(sorted({worker.node for worker in refused}))
@@ -74,6 +77,11 @@ def start_fault(
             words = f"{of} did not run within {format_duration(job.start_timeout)}{_example(mine)}"
             return Fault(Cause.START, Reason.TIMED_OUT, words)
     return None
+
+
+def _of_its_group(words: str) -> bool:
+    """Whether kube-scheduler refuses a pod for the sake of the others of its group, in whose words the cause stands."""
+    return any(phrase in words.lower() for phrase in GROUP_PHRASES)
 
 
 def _example(mine: Sequence[Worker]) -> str:

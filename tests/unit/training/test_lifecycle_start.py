@@ -389,3 +389,13 @@ def test_a_stray_pod_of_another_attempt_is_removed() -> None:
     live.pods[stray.name] = stray
     assert [entry.uid for entry in live.look().delete] == ["stray"]
     assert live.state.phase == Phase.RUNNING
+
+
+def test_the_pod_that_does_not_fit_is_told_and_not_one_that_waits_for_its_group() -> None:
+    live = LiveJob(make_job(3))
+    live.place()
+    live.change(0, refused="pod group is unschedulable, minCount (3) cannot be satisfied: 2 scheduled, 1 remaining")
+    live.change(2, refused="1 node(s) didn't have free ports")
+    live.look()
+    assert "llm-1-2 on n2: 1 node(s) didn't have free ports" in live.state.attempts[-1].message
+    assert live.state.avoid == ("n2",)
