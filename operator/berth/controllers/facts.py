@@ -133,6 +133,7 @@ def worker(pod: wire.Pod) -> Worker | None:
         exits=tuple((name, state.exit_code) for name, state in exits),
         image_id=_image_id(pod),
         failed_at=_failed_at(exits),
+        worker_exit=_worker_exit(pod, exits),
     )
 
 
@@ -160,6 +161,11 @@ def _exits(pod: wire.Pod) -> list[tuple[str, wire.StateTerminated]]:
         for one in every
         if one.state.terminated is not None and one.name not in sidecars
     ]
+
+
+def _worker_exit(pod: wire.Pod, exits: list[tuple[str, wire.StateTerminated]]) -> int | None:
+    worker = pod.spec.containers[0].name if pod.spec.containers else None
+    return next((state.exit_code for name, state in exits if name == worker), None)
 
 
 def _failed_at(exits: list[tuple[str, wire.StateTerminated]]) -> float | None:

@@ -160,11 +160,12 @@ def _charge(restarts: Restarts, cause: Cause) -> Restarts:
     return restarts
 
 
-def refund(state: JobState, gone: Sequence[str], now: float) -> tuple[JobState, Event]:
-    """The last attempt, charged as a failure, was lost with the nodes ``gone``: the charge moves to infrastructure."""
+def refund(state: JobState, lost: Sequence[str], how: str, now: float) -> tuple[JobState, Event]:
+    """The last attempt, charged as a failure, went down with the nodes ``lost``, the first of which is ``how``: the
+    charge moves to infrastructure."""
     last = state.attempts[-1]
     cause, reason = Cause.INFRASTRUCTURE.value, Reason.NODE_LOST.value
-    words = f"node {gone[0]} is gone, seen first as {last.message}"
+    words = f"node {lost[0]} is {how}, seen first as {last.message}"
     restarts = replace(
         state.restarts, failure=state.restarts.failure - 1, infrastructure=state.restarts.infrastructure + 1
     )
@@ -173,7 +174,7 @@ def refund(state: JobState, gone: Sequence[str], now: float) -> tuple[JobState, 
         message=f"Restarting: {words}",
         attempts=(*state.attempts[:-1], replace(last, cause=cause, reason=reason, message=words)),
         restarts=restarts,
-        avoid=with_avoided(state.avoid, gone),
+        avoid=with_avoided(state.avoid, lost),
     )
     state = state.with_condition("AllRunning", False, cause, words, now=now)
     state = state.with_condition("Placed", False, "Restarting", words, now=now)

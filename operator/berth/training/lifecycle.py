@@ -84,9 +84,9 @@ def _idle(job: Job, state: JobState, sight: Sight) -> Step:
         events.append(Event("Resumed", "spec.suspend is false: queued again"))
     delete, wake = clear(job, sight.workers, sight)
     live = [worker for worker in sight.workers if not worker.ended]
-    gone = lost_after_failure(state, sight.nodes, sight.now, held=bool(live))
-    if gone:
-        state, event_refund = refund(state, gone, sight.now)
+    lost = lost_after_failure(state, sight.nodes, sight.now, held=bool(live))
+    if lost:
+        state, event_refund = refund(state, lost, sight.nodes[lost[0]].lower(), sight.now)
         events.append(event_refund)
     if live:
         if state.phase == Phase.RESTARTING:

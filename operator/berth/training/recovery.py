@@ -19,7 +19,7 @@ LONGEST_BACKOFF_SECONDS = 600.0
 QUICK_FAILURE_SECONDS = 600.0
 """An attempt that ran for less than this and went down makes a later one wait."""
 REFUND_SECONDS = 60.0
-"""How long after a failure that left no pod a node found gone still counts as its cause."""
+"""How long after a failure a node found silent, or gone where no pod is left, still counts as its cause."""
 AT_ONCE: Mapping[str, int] = {Cause.FAILURE: 1, Cause.INFRASTRUCTURE: 3}
 """So many quick ends in a row are followed by the next attempt at once; nodes fail in batches, programs do not."""
 FIRST_QUOTA_SECONDS = 30.0
@@ -105,7 +105,7 @@ def find_fault(
         return _deleted(deleted)
     silent = sorted({worker.node for worker in workers if nodes.get(worker.node) == NodeState.UNREACHABLE})
     for worker in workers:
-        if worker.phase == "Failed":
+        if worker.phase == "Failed" or worker.worker_exit:
             words = worker.failure or "failed without saying why"
             if silent:
                 words = f"{worker.name}: {words}, while node {silent[0]} is unreachable"
@@ -191,15 +191,18 @@ def quick_ends(attempts: Sequence[Attempt]) -> int:
 
 
 def lost_after_failure(state: JobState, nodes: Mapping[str, NodeState], now: float, *, held: bool) -> tuple[str, ...]:
-    """Nodes of the last attempt that are gone, where it was charged as a failure before that could be known.
+    """Nodes of the last attempt that are lost, where it was charged as a failure before that could be known.
 
-    Looked at while its pods hold the barrier (``held``) and shortly after; a node lost later had nothing to do with it.
+    Gone is looked at while its pods hold the barrier (``held``) and shortly after, silent only shortly after: that a
+    kubelet is silent shows some 40 s after its node died, and what is lost later had nothing to do with the failure.
     """
     last = state.attempts[-1] if state.attempts else None
     if state.phase != Phase.RESTARTING or last is None or last.cause != Cause.FAILURE or last.rule:
         return ()
     if state.placement is None or state.placement_attempt != last.number:
         return ()
-    if not held and now - (last.end or 0.0) > REFUND_SECONDS:
+    soon = now - (last.end or 0.0) <= REFUND_SECONDS
+    if not held and not soon:
         return ()
-    return tuple(sorted({node for node in state.placement.nodes if nodes.get(node) == NodeState.GONE}))
+    lost = (NodeState.GONE, NodeState.UNREACHABLE) if soon else (NodeState.GONE,)
+    return tuple(sorted({node for node in state.placement.nodes if nodes.get(node) in lost}))

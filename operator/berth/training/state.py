@@ -93,6 +93,7 @@ class Worker:
     exits: tuple[tuple[str, int], ...] = ()  # (container, exit code) of every terminated container
     image_id: str = ""  # of the worker container, by digest, once it has been pulled
     failed_at: float | None = None  # when the first of its containers failed
+    worker_exit: int | None = None  # of the worker container, which others of the pod may outlive
 
     @property
     def ended(self) -> bool:

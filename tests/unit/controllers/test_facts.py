@@ -221,6 +221,12 @@ def test_a_worker_failed_when_its_first_container_did() -> None:
     assert make_worker({"containerStatuses": [ended("done", 0, 10)]}).failed_at is None
 
 
+def test_the_worker_s_own_end_is_told_apart_from_its_companions() -> None:
+    spec = {"containers": [{"name": "worker"}, {"name": "logger"}]}
+    assert make_worker({"phase": "Running", **containers(ended(1), {"running": {}})}, spec).worker_exit == 1
+    assert make_worker({"phase": "Running", **containers({"running": {}}, ended(1))}, spec).worker_exit is None
+
+
 def test_how_a_sidecar_ended_says_nothing_of_the_worker() -> None:
     """KEP-753: sidecars are stopped after the worker, with a signal, and never decide the pod's phase."""
     spec = {"initContainers": [{"name": "fetch"}, {"name": "proxy", "restartPolicy": "Always"}]}

@@ -384,3 +384,11 @@ def test_the_ledger_keeps_ten_attempts_and_the_totals_count_all() -> None:
     assert live.state.held_before == 12 * 3600 * 8
     assert live.state.usd == 12 * 8 * 2
     assert live.state.lost == 12 * 3600 * 8
+
+
+@pytest.mark.parametrize(("code", "phase"), [(1, Phase.RESTARTING), (0, Phase.RUNNING)])
+def test_a_worker_that_fails_beside_a_container_that_runs_on_ends_the_attempt(code: int, phase: Phase) -> None:
+    live = LiveJob(make_job(2)).start()
+    live.change(0, ready=False, worker_exit=code, exits=(("worker", code),), failure="ended" if code else "")
+    live.look()
+    assert live.state.phase == phase

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from berth.training.recovery import Rule
 from berth.training.state import NodeState, Phase, Restarts, Step
 from tests.builders.training import LiveJob, make_job
@@ -61,3 +63,12 @@ def test_a_failure_that_a_rule_decided_is_not_refunded() -> None:
     live.nodes["n1"] = NodeState.GONE
     live.look_until_quiet()
     assert live.state.restarts == Restarts(failure=1)
+
+
+@pytest.mark.parametrize(("after", "charged"), [(45, 0), (120, 1)])
+def test_a_node_that_falls_silent_soon_after_a_peer_failed_was_the_cause(after: float, charged: int) -> None:
+    live = failed_before_the_loss_was_known()
+    live.nodes["n1"] = NodeState.UNREACHABLE
+    live.wait(after).look()
+    assert live.state.restarts == Restarts(failure=charged, infrastructure=1 - charged)
+    assert ("node n1 is unreachable" in live.state.attempts[-1].message) == (not charged)
