@@ -27,6 +27,7 @@ from berth.cluster.kinds import ACCELERATOR_POOLS
 from berth.cluster.ratelimit import TokenBucket
 from berth.controllers.observe import Observer
 from berth.fleet.report import PoolReport, Verdict
+from berth.telemetry.defects import Defects
 from berth.values import ValueProblem, parse_share
 
 _LOG: Final = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class Pools:
         self._client, self._observer, self._budget = client, observer, budget
         self._wall, self._monotonic = wall, monotonic
         self._memory: dict[str, _Memory] = {}
+        self._defects = Defects(_LOG)
 
     async def run(self) -> None:
         """Look once a second, write what is due."""
@@ -70,11 +72,16 @@ class Pools:
             pools = list(self._observer.caches.pools)
             there = {pool.metadata.uid for pool in pools}
             self._memory = {uid: memory for uid, memory in self._memory.items() if uid in there}
+            self._defects.forget_all_but(there)
             for pool in pools:
                 try:
                     await self.consider(pool)
                 except ClusterError as problem:
                     _LOG.warning("acceleratorpool %s: status not written: %s", pool.metadata.name, problem)
+                except Exception as problem:  # one bad pool must not stop the others, and all that lead with them
+                    self._defects.note(pool.metadata.uid, f"acceleratorpool {pool.metadata.name}: no status", problem)
+                else:
+                    self._defects.over(pool.metadata.uid)
 
     async def consider(self, pool: wire.AcceleratorPool) -> bool:
         """Write the status of ``pool`` if that is due; whether it was. Raises: ClusterError."""

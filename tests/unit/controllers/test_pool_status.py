@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -9,8 +11,10 @@ import pytest
 from berth.api.acceleratorpool import AcceleratorPoolStatus
 from berth.cluster import kinds
 from berth.cluster.errors import Unavailable
+from berth.controllers import pools as pools_module
 from berth.controllers.pools import MOVING_SECONDS, WRITE_SECONDS, Pools
 from tests.builders.fleet import make_claim
+from tests.unit.cluster.fakes import eventually
 from tests.unit.controllers.harness import Operator, add_node, make_server
 
 SPEC = {
@@ -163,3 +167,27 @@ async def test_a_write_that_failed_is_tried_again() -> None:
     desk.server.refuse = lambda verb, plural, name: None
     await desk.server.clock.advance(WRITE_SECONDS)
     assert await desk.consider()
+
+
+async def test_a_defect_over_one_pool_stops_neither_the_loop_nor_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pools_module, "LOOK_SECONDS", 0.001)
+    desk = Desk()
+    desk.server.put(kinds.ACCELERATOR_POOLS, {"metadata": {"name": "a-bad-one"}, "spec": SPEC})
+    desk.operator.see()
+    fleet, report = desk.operator.fleet, desk.operator.fleet.report
+
+    def reporting(name: str) -> Any:
+        return report(name) if name == "ib" else 1 // 0
+
+    monkeypatch.setattr(fleet, "report", reporting)
+    loop = asyncio.create_task(desk.pools.run())
+    try:
+        await eventually(lambda: "status" in desk.server.objects["acceleratorpools", "", "ib"])
+        assert not loop.done()
+    finally:
+        loop.cancel()
+        with suppress(asyncio.CancelledError):
+            await loop
+    assert [record.message for record in caplog.records] == ["acceleratorpool a-bad-one: no status"]
