@@ -178,8 +178,11 @@ class PrometheusSource:
 
     async def history(
         self, service: ServiceQuery, signal: SignalQuery, since: float, until: float, step: float
-    ) -> History | None:
-        """The load of one signal on a grid; empty where the server knows nothing, None where it does not answer."""
+    ) -> History | str:
+        """The load of one signal on a grid; empty where the server knows nothing, why where it does not answer.
+
+        Nor does an answer count that is not whole: what is missing would look like a past without load.
+        """
         preset = presets().get(signal.preset)
         if signal.source != "Prometheus" or preset is None or not (preset.matchers or service.variants):
             return []
@@ -190,8 +193,8 @@ class PrometheusSource:
                     for at, value in series.points:
                         if plausible(value) and since - step <= at <= until + step:
                             total[at] = total.get(at, 0.0) + value
-        except PrometheusError:
-            return None
+        except PrometheusError as problem:
+            return str(problem)
         if not total:
             return []
         first = min(total)

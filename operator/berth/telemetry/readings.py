@@ -95,5 +95,5 @@ class DemandSource(Protocol):
 
     async def history(
         self, service: ServiceQuery, signal: SignalQuery, since: float, until: float, step: float
-    ) -> History | None:
-        """Load on a grid of ``step`` seconds, empty without a record; None where no answer came, so ask again later."""
+    ) -> History | str:
+        """Load on a grid of ``step`` seconds, empty without a record; why where no answer came, so ask again later."""

@@ -140,7 +140,7 @@ class PodSource:
 
     async def history(
         self, service: ServiceQuery, signal: SignalQuery, since: float, until: float, step: float
-    ) -> History | None:
+    ) -> History | str:
         """Nothing: pods do not remember."""
         return []
 

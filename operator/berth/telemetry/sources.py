@@ -54,7 +54,7 @@ class Sources:
 
     async def history(
         self, service: ServiceQuery, signal: SignalQuery, since: float, until: float, step: float
-    ) -> History | None:
+    ) -> History | str:
         """What the signal's own source remembers."""
         source = self._by_name.get(signal.source)
         return [] if source is None else await source.history(service, signal, since, until, step)

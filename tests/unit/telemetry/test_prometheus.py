@@ -342,10 +342,17 @@ async def test_history_of_another_time_than_was_asked_for_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "expected"), [(by_metric({}), []), (refusing(503, ERROR), None)], ids=["knows nothing", "refuses"]
-)
+    ("answer", "expected"),
+    [
+        (by_metric({}), []),
+        (refusing(503, ERROR), "Prometheus refuses the query (503): parse error"),
+        (refusing(200, success({"metric": {}, "values": [[60, "2"]]}, kind="matrix") | {"warnings": ["no store a"]}),
+         f"Prometheus' answer is not whole: no store a; {FIX}"),
+    ],
+    ids=["knows nothing", "refuses", "is not whole"],
+)  # fmt: skip
 async def test_no_history_is_another_thing_than_no_answer(
-    answer: Callable[[Heard], Any], expected: list[Any] | None
+    answer: Callable[[Heard], Any], expected: list[Any] | str
 ) -> None:
     async with asking(answer) as (source, _, _):
         assert await source.history(query(), ENGINE, 0.0, 300.0, 60.0) == expected

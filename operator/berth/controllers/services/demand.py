@@ -45,6 +45,7 @@ class Known:
     telling: Telling = field(default_factory=lambda: Telling({}))
     seen: Seen = field(default_factory=lambda: Seen(DemandState.UNKNOWN, reason="not asked yet"))
     read_history: bool = False
+    unread: str = ""  # why it could not be read
     ask_at: float = 0.0  # when the source may be asked for history again
     lost_at: float = 0.0  # when demand was lost last
     heard: bool = False  # demand has been known since this process began
@@ -63,7 +64,9 @@ class Known:
         if self.target is not None and self.target.basis:
             return Verdict(None, "NotBackTested", f"scaling.forecast.method has no back-test: {self.target.basis}")
         if self.target is None or not self.target.trusted:
-            return Verdict(None, "TooLittleHistory", "the back-test has less than two hours of history")
+            little = "the back-test has less than two hours of history"
+            why = f", none of it from before this process: {self.unread}" if self.unread else ""
+            return Verdict(None, "TooLittleHistory", little + why)
         covers = f"{self.target.method} covers {percent(self.target.coverage)} of the time"
         if not self.target.keeps:
             served = f"and served {percent(self.target.served)} of the work"
@@ -211,7 +214,8 @@ class DemandBook:
         works: dict[float, float | None] = {}
         for entry, signal in zip(past.facts, past.query.signals, strict=True):
             found = await self._source.history(past.query, signal, until - past.span, until, self._step)
-            if found is None:
+            if isinstance(found, str):
+                known.unread = found
                 return False
             for at, load in found:
                 if load is not None:
@@ -220,6 +224,7 @@ class DemandBook:
                     works.setdefault(at, None)
         if known.model.unit != past.unit:
             return False  # sized anew meanwhile, and loads were divided by what is no longer so
+        known.unread = ""
         if works:
             known.model.replay(sorted(works.items()))
         return True

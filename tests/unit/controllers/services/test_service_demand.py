@@ -26,7 +26,7 @@ class Source:
 
     def __init__(self) -> None:
         self.histories, self.may_read = list[str](), asyncio.Event()
-        self.past: list[tuple[float, float | None]] | None = [(0.0, 2.0)]
+        self.past: list[tuple[float, float | None]] | str = [(0.0, 2.0)]
         self.may_read.set()
 
     async def poll(
@@ -35,7 +35,7 @@ class Source:
         telling = Telling({"engine": Reading("Value", 3.0, 60.0)}, {"p": 3.0}, seconds={"ttft": 0.2})
         return {service.key: telling for service in services}
 
-    async def history(self, service: ServiceQuery, *_: object) -> list[tuple[float, float | None]] | None:
+    async def history(self, service: ServiceQuery, *_: object) -> list[tuple[float, float | None]] | str:
         self.histories.append(service.name)
         await self.may_read.wait()
         return self.past
@@ -61,7 +61,7 @@ class Odd(Source):
         told = dict(await super().poll(services, percentile))
         return told | {key: Telling({"engine": Reading("Odd")}) for key in told if key[1] == self.odd}  # type: ignore[arg-type]
 
-    async def history(self, service: ServiceQuery, *_: object) -> list[tuple[float, float | None]] | None:
+    async def history(self, service: ServiceQuery, *_: object) -> list[tuple[float, float | None]] | str:
         return [(0.0, "many")] if service.name == self.odd else await super().history(service)  # type: ignore[list-item]
 
 
@@ -141,13 +141,26 @@ async def test_no_round_waits_for_the_past_which_is_read_of_one_service_after_th
 async def test_a_source_that_did_not_answer_is_asked_again_until_it_does() -> None:
     fleet, asked = services(1)
     source, read = Source(), []
-    source.past = None
+    source.past = "store a: no such host"
     book = DemandBook(source, fleet)
     for now in (0.0, AGAIN_SECONDS - 1, AGAIN_SECONDS, 2 * AGAIN_SECONDS, 9 * AGAIN_SECONDS):
         await book.poll(asked, {}, now)
         read.append(len(source.histories))
-        source.past = None if now < AGAIN_SECONDS else []
+        source.past = "store a: no such host" if now < AGAIN_SECONDS else []
     assert read == [1, 1, 2, 3, 3]
+
+
+async def test_why_the_past_is_not_known_is_said_until_it_is() -> None:
+    fleet, asked = services(1)
+    source = Source()
+    book = DemandBook(source, fleet)
+    known = book.of(asked[0][0])
+    for past, said in (("store a: no such host", True), ([], False)):
+        source.past = past  # type: ignore[assignment]
+        known.ask_at = 0.0
+        await book.poll(asked, {}, 60.0)
+        assert ("from before this process: store a: no such host" in known.trusted.message) is said
+        assert known.read_history is not said
 
 
 async def test_a_reading_that_fails_is_that_of_one_service() -> None:
