@@ -98,7 +98,7 @@ async def operate(options: dict[str, object]) -> None:
     prefetches = int(str(options["prefetch"]))
     app = App(
         client, catalogue, identity, metrics, settings, _sources(prometheus, pods),
-        service_period=period, prefetches=prefetches,
+        default_source="Pods" if prometheus is None else "Prometheus", service_period=period, prefetches=prefetches,
     )  # fmt: skip
     election = Election(client, identity.lease, identity.namespace, identity.name, end=lambda: os._exit(1))
     transport.fence = election.fence

@@ -41,7 +41,7 @@ from berth.fleet.fleet import Fleet
 from berth.fleet.recount import recount
 from berth.telemetry.metrics import Metrics
 from berth.telemetry.probes import Heartbeat
-from berth.telemetry.readings import DemandSource
+from berth.telemetry.readings import DemandSource, SourceName
 from berth.telemetry.sources import NO_SOURCE
 from berth.values import BerthError
 
@@ -94,6 +94,7 @@ class App:
         source: DemandSource = NO_SOURCE,
         service_period: float = PERIOD_SECONDS,
         prefetches: int = 0,
+        default_source: SourceName = "Prometheus",
     ) -> None:
         self.client, self.metrics, self.identity = client, metrics, identity
         self.heartbeat = Heartbeat()
@@ -125,7 +126,7 @@ class App:
         self.services = ServiceLoop(
             client, self.fleet, self.caches.pods, self.caches.nodes, self.recorder, metrics, source,
             priority=self._priority, unclassed=self._unclassed, period=service_period, prefetches=prefetches,
-            spare=self.writer.budget,
+            spare=self.writer.budget, default_source=default_source,
         )  # fmt: skip
         self.caches.priority_classes.subscribe(self.services.reclass)
         self.leading = False

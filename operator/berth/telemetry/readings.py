@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
 State = Literal["Value", "Idle", "Unknown"]
+SourceName = Literal["Prometheus", "Pods"]
 ServiceName = tuple[str, str]
 """(namespace, name)."""
 History = list[tuple[float, float | None]]
@@ -48,7 +49,7 @@ class SignalQuery:
     """One signal of a service; ``query`` with the preset Custom only."""
 
     name: str
-    source: Literal["Prometheus", "Pods"]
+    source: SourceName
     preset: str
     query: str = ""
 

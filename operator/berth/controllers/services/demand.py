@@ -22,7 +22,7 @@ from berth.inference.service import Seen, Verdict
 from berth.inference.target import Target
 from berth.telemetry.defects import Defects
 from berth.telemetry.presets import counts_at_zero, counts_requests_in_flight, presets
-from berth.telemetry.readings import DemandSource, ServiceQuery, SignalQuery, Telling
+from berth.telemetry.readings import DemandSource, ServiceQuery, SignalQuery, SourceName, Telling
 from berth.values import parse_duration, percent
 
 _LOG: Final = logging.getLogger(__name__)
@@ -75,17 +75,22 @@ class Known:
 
 
 class DemandBook:
-    """Demand by service uid. ``poll`` asks; everything else answers from what was last heard."""
+    """Demand by service uid. ``poll`` asks; everything else answers from what was last heard.
+
+    ``default_source``: who is asked about a service that names no signal.
+    """
 
     def __init__(
         self,
         source: DemandSource,
         fleet: Fleet,
         *,
+        default_source: SourceName = "Prometheus",
         step_seconds: float = STEP_SECONDS,
         patience: float = READING_SECONDS,
     ) -> None:
         self._source, self._fleet, self._step, self._patience = source, fleet, step_seconds, patience
+        self._default_source: SourceName = default_source
         self._reading: asyncio.Task[None] | None = None
         self._now = 0.0  # of the last round
         self._known: dict[str, Known] = {}
@@ -146,7 +151,7 @@ class DemandBook:
 
     def _prepare(self, view: ServiceView, choice: Choice, pods: Sequence[str]) -> ServiceQuery:
         known = self.of(view)
-        known.signals = signals_of(view, self._fleet.catalogue)
+        known.signals = signals_of(view, self._fleet.catalogue, self._default_source)
         if known.model.fit(choice.variants, view.rules):
             known.read_history, known.ask_at = False, 0.0
         return _query(view, known.signals, pods, choice)
@@ -262,8 +267,8 @@ def _span(view: ServiceView) -> float:
     return parse_duration(asked) if asked else HISTORY_SECONDS
 
 
-def signals_of(view: ServiceView, catalogue: Catalogue) -> tuple[Signal, ...]:
-    """The signals of a service; one that names none is scaled on what its engine reports, where that is known."""
+def signals_of(view: ServiceView, catalogue: Catalogue, source: SourceName) -> tuple[Signal, ...]:
+    """The signals of a service; one that names none is scaled on what ``source`` tells of its engine."""
     assert view.spec is not None
     scaling, runtime = view.spec.scaling, view.spec.runtime
     stated = scaling.demand.signals if scaling is not None and scaling.demand is not None else None
@@ -272,7 +277,7 @@ def signals_of(view: ServiceView, catalogue: Catalogue) -> tuple[Signal, ...]:
     engine = catalogue.serving.engines.get(runtime.engine) if runtime is not None else None
     if engine is None or not engine.preset:
         return ()
-    return (Signal.model_validate({"name": "engine", "source": "Prometheus", "preset": engine.preset}),)
+    return (Signal.model_validate({"name": "engine", "source": source, "preset": engine.preset}),)
 
 
 def _query(view: ServiceView, signals: Sequence[Signal], pods: Sequence[str], choice: Choice) -> ServiceQuery:

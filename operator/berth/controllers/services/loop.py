@@ -40,7 +40,7 @@ from berth.fleet.fleet import Fleet
 from berth.inference.room import Rooms
 from berth.inference.service import Verdict
 from berth.telemetry.metrics import Metrics
-from berth.telemetry.readings import DemandSource
+from berth.telemetry.readings import DemandSource, SourceName
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -56,6 +56,7 @@ MOVING_BURST: Final = 5
 class ServiceLoop:
     """Everything about InferenceServices. ``source`` is where demand is asked for.
 
+    ``default_source``: the part of ``source`` that is asked about a service which names no signal.
     ``prefetches``: so many nodes get weights ahead of replicas at once; 0: none does, and no node is labelled.
     ``priority``: the value of a PriorityClass; ``unclassed``: what is told of one that does not exist.
     ``spare``: the budget of what else moves, of which services write with what is unused.
@@ -71,6 +72,7 @@ class ServiceLoop:
         metrics: Metrics,
         source: DemandSource,
         *,
+        default_source: SourceName = "Prometheus",
         priority: Callable[[str], int],
         unclassed: Callable[[str], str] = lambda name: "",
         period: float = PERIOD_SECONDS,
@@ -98,7 +100,9 @@ class ServiceLoop:
         )
         self._child_watch = ChildWatch(client, view=self.observer.view, wake=self.wake)
         market = Market(fleet, rooms, facts)
-        demand = self._demand = DemandBook(source, fleet, step_seconds=LOOKS_PER_STEP * period)
+        demand = self._demand = DemandBook(
+            source, fleet, default_source=default_source, step_seconds=LOOKS_PER_STEP * period
+        )
         self._warmth = warmth = Warmth(pods, nodes)
         self.planner = ServicePlanner(
             self.observer, market, demand, Reservations(fleet, rooms), facts,

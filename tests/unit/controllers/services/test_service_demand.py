@@ -15,7 +15,7 @@ from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
 from berth.inference.records import DemandState
 from berth.inference.room import Rooms
-from berth.telemetry.readings import Reading, ServiceQuery, Telling
+from berth.telemetry.readings import Reading, ServiceQuery, SourceName, Telling
 from tests.builders.fleet import make_fleet, make_node
 from tests.unit.cluster.fakes import eventually
 from tests.unit.controllers.services.views import make_view
@@ -183,3 +183,11 @@ async def test_who_stops_reads_no_further() -> None:
     await asyncio.sleep(0)
     assert source.histories == ["s0"]
     assert not book.of(asked[0][0]).read_history
+
+
+@pytest.mark.parametrize("source", ["Prometheus", "Pods"])
+async def test_a_service_without_signals_asks_the_source_that_there_is(source: SourceName) -> None:
+    fleet, asked = services(1, runtime={"engine": "vLLM"})
+    book = DemandBook(Source(), fleet, default_source=source)
+    await book.poll(asked, {}, 60.0)
+    assert [(signal.source, signal.preset) for signal in book.of(asked[0][0]).signals] == [(source, "vLLM")]
