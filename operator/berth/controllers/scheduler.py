@@ -241,12 +241,12 @@ class Scheduler:
         verdict = self._verdicts[job.uid]
         assert isinstance(verdict.outcome, Refusal)
         fleet = self._observer.fleet
-        refusal = verdict.outcome
-        if verdict.behind:
+        now = place(fleet, job.request)  # the refusal may be older than what it counts
+        refusal = now if isinstance(now, Refusal) else verdict.outcome
+        if not verdict.behind:
+            refusal = explain(fleet, job.request, refusal, self._running())
+        elif isinstance(now, Placement):  # only what is kept for others stands in its way
             refusal = replace(refusal, message=f"Behind {verdict.behind} in the queue, which may use every free node")
-        else:
-            now = place(fleet, job.request)  # the refusal may be older than what it counts
-            refusal = explain(fleet, job.request, now if isinstance(now, Refusal) else refusal, self._running())
         self._explained[job.uid] = Explained(refusal, fleet.version, self._clock())
         view = self._observer.views.get(job.uid)
         if view is not None and refusal != verdict.outcome:

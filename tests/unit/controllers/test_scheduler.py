@@ -125,3 +125,33 @@ async def test_a_job_whose_spec_has_become_unreadable_is_not_decided_on() -> Non
     operator.see()
     assert operator.scheduler.decide() == []
     assert uid not in operator.observer.promises
+
+
+@pytest.mark.parametrize(
+    ("spec", "free", "words"),
+    [
+        ({"workers": 1}, 3, "Behind research/llm in the queue"),
+        ({"workers": 1, "topology": {"required": "blok"}}, 3, "blok"),
+        ({"workers": 1, "topology": {"required": "blok"}}, 0, "blok"),
+        ({"workers": 1, "accelerators": {"perWorker": 16}}, 0, "16"),
+        ({"workers": 2}, 1, "it has 1"),
+    ],
+    ids=["kept for the head", "no such level", "no such level, none free", "too many devices", "short by itself"],
+)
+async def test_a_job_behind_the_head_is_told_its_own_reason(spec: dict[str, Any], free: int, words: str) -> None:
+    server = make_server(nodes=4, workers=4)
+    add_job(server, "other", **spec)
+    operator = Operator(server)
+    operator.fleet.claim([make_claim(f"guest-{number}", f"n{number}", 8) for number in range(4 - free)])
+    uids = {}
+    for created, view in enumerate(sorted(operator.observer.views.values(), key=lambda view: view.key)):
+        assert view.request is not None
+        uids[view.key[1]] = view.uid
+        operator.scheduler.want(Waiting(view.name, view.uid, 1, view.request, created=float(created)))
+    operator.scheduler.decide()
+    await server.clock.advance(2)
+    operator.scheduler._explain(operator.scheduler._waiting[uids["other"]])
+    refusal = operator.scheduler.why(uids["other"]).refusal
+    assert refusal is not None
+    assert words in refusal.message
+    assert ("Behind" in refusal.message) == words.startswith("Behind")
