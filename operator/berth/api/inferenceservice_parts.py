@@ -197,7 +197,9 @@ class Forecast(Model):
 class ScaleToZero(Model):
     """Whether an idle service may have no replica."""
 
-    enabled: bool = False
+    model_config = ConfigDict(json_schema_extra=validated(*checks.SCALE_TO_ZERO))
+
+    enabled: Annotated[bool | None, code_default("false")] = None
     """Refused while cold starts exceed maxWake."""
     idle_after: Duration | None = None
     """Without demand for this long, it is idle and sleeps; steps.downAfter does not delay that."""

@@ -44,6 +44,14 @@ SIGNAL: Final = (
     ),
 )
 
+SCALE_TO_ZERO: Final = (
+    required(
+        ".enabled",
+        "has(self.idleAfter) || has(self.maxWake)",
+        "says whether idleAfter and maxWake count: write enabled: true, or false to keep them for later",
+    ),
+)
+_ZERO: Final = "has(self.scaleToZero.enabled) && self.scaleToZero.enabled"
 SCALING: Final = (
     Rule(
         "!has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
@@ -60,11 +68,11 @@ SCALING: Final = (
     ),
     required(
         ".demand.signals",
-        "has(self.scaleToZero) && self.scaleToZero.enabled",
+        f"has(self.scaleToZero) && {_ZERO}",
         "is needed by scaleToZero: a signal that is seen at zero replicas must wake the service",
     ),
     Rule(
-        "!has(self.scaleToZero) || !self.scaleToZero.enabled || !has(self.demand) || !has(self.demand.signals)"
+        f"!has(self.scaleToZero) || !({_ZERO}) || !has(self.demand) || !has(self.demand.signals)"
         f" || self.demand.signals.exists(x, x.preset in {list(SEEN_AT_ZERO)})",
         "needs a signal that is seen at zero replicas, to wake it: add one with the preset Istio, NGINX,"
         " InferenceExtension or Custom; EnvoyGateway counts no request that finds no replica",

@@ -59,7 +59,7 @@ def page(definition: Definition) -> str:
 def _identity(definition: Definition) -> str:
     called = definition.names
     scope = "namespaced" if called.namespaced else "cluster scoped"
-    selectable = ", ".join(f"`{path}`" for path in definition.selectable)
+    selectable = ", ".join(f"`{path.lstrip('.')}`" for path in definition.selectable)
     lines = [
         f"`apiVersion: {names.API_VERSION}`, `kind: {called.kind}`; {scope}; plural `{called.plural}`, short name"
         f" `{called.short_names[0]}`, category `{names.CATEGORY}`.",

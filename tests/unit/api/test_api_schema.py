@@ -102,7 +102,7 @@ DEFAULTS = {
         ".spec.replicas": 1, ".spec.runtime.engine": "Custom", ".spec.accelerators.allowTrainingPools": False,
         ".spec.mode": "Interactive", ".spec.objective": "Cost", ".spec.scaling.mode": "Auto",
         ".spec.scaling.minReplicas": 1, ".spec.scaling.forecast.method": "Auto",
-        ".spec.scaling.scaleToZero.enabled": False, ".spec.spot.mode": "Never", ".spec.coldStart.modelCache": "None",
+        ".spec.spot.mode": "Never", ".spec.coldStart.modelCache": "None",
         ".spec.coldStart.warmReplicas": 0, ".spec.expose.scope": "Cluster", ".spec.expose.auth.type": "None",
     },
     "AcceleratorPool": {".spec.fabric.redundantPaths": False, ".spec.growth.provisioner": "None"},
