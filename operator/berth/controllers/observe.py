@@ -25,6 +25,7 @@ from berth.controllers.status import restore
 from berth.controllers.views import Caches, JobKey, JobView, Promise, Share
 from berth.fleet.fleet import Fleet
 from berth.fleet.records import Claim, gang_key
+from berth.render.limits import unstartable
 from berth.training.records import Placement
 from berth.training.request import RequestProblem, as_admitted, asked_conditions, gang_request, names_cpu
 from berth.training.sizing import worker_amounts, worker_cpu
@@ -237,6 +238,9 @@ class Observer:
             raw = msgspec.json.decode(view.object.spec)
             view.spec = parse_spec(raw, name=meta.name, namespace=meta.namespace)
             view.asked = view.request = gang_request(view.spec, self.fleet.catalogue)
+            size = (view.spec.workers, view.spec.accelerators.per_worker)
+            if words := unstartable(meta.name, meta.namespace, *size, view.spec.framework):
+                view.problem = ("SpecInvalid", words)
         except RequestProblem as problem:
             view.problem = (problem.reason, problem.message)
         except (ContractProblem, msgspec.DecodeError, ValueError) as problem:
