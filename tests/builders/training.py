@@ -66,6 +66,7 @@ class LiveJob:
     events: list[Event] = field(default_factory=list)
     history: list[Step] = field(default_factory=list)
     created: list[str] = field(default_factory=list)
+    finished: set[int] = field(default_factory=set)
     crash_after: int | None = None
     actions: int = 0
 
@@ -76,7 +77,7 @@ class LiveJob:
         workers = sorted(self.pods.values(), key=lambda pod: (pod.attempt, pod.rank))
         checkpoint = self.checkpoint if placed is not None else None
         seen = (workers, self.nodes, self.now, self.stuck_since)
-        return Sight(*seen, placed, checkpoint, self.price, self.refused, self.name_held)
+        return Sight(*seen, placed, checkpoint, self.price, self.refused, self.name_held, self.finished)
 
     def look(self, placed: Placement | None = None) -> Step:
         """One look: decide and carry out."""
@@ -154,6 +155,13 @@ class LiveJob:
         """Workers exit 0; all of them unless named."""
         for rank in ranks or range(self.job.workers):
             self.change(rank, phase="Succeeded", ready=False, exits=(("worker", 0),))
+
+    def lose_finished(self, *ranks: int) -> None:
+        """Pods of ranks that have exited 0 are removed, and the operator has seen both."""
+        for rank in ranks:
+            pod = self.pods.pop(pod_name(self.job.name, self.state.attempt, rank))
+            assert pod.finished, pod
+            self.finished.add(rank)
 
     def kubelets(self) -> None:
         """Kubelets that answer end the pods that are being deleted."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -28,6 +28,8 @@ from berth.api.common import (
 RANKS_PLAIN_LIMIT: Final = 4096
 """Bytes of a rank list up to which it stays readable."""
 RANKS_LIMIT: Final = 393_216
+NUMBERS_LIMIT: Final = 1_000_000
+"""No worker has such a number."""
 _COMPRESSED: Final = "z:"
 ATTEMPTS_KEPT: Final = 10
 
@@ -208,6 +210,8 @@ class TrainingJobStatus(Model):
     """Running time of the attempts that have ended; maxDuration bounds it."""
     avoid_nodes: Annotated[tuple[StatusText, ...], Field(max_length=64), atomic()] = ()
     """Nodes that the next placement does not use."""
+    finished_ranks: Annotated[str, Field(max_length=RANKS_LIMIT)] | None = None
+    """Workers of this attempt that exited 0 and whose pods are gone, such as "0-3,7"."""
     restarts: Restarts | None = None
     """Totals by cause."""
     attempts: Annotated[tuple[Attempt, ...], Field(max_length=ATTEMPTS_KEPT), list_map("number")] = ()
@@ -240,3 +244,26 @@ def decode_ranks(text: str) -> tuple[str, ...]:
         except (ValueError, zlib.error) as problem:
             raise ValueError(f"ranks cannot be read: {problem}") from problem
     return tuple(text.split(",")) if text else ()
+
+
+def encode_numbers(numbers: Iterable[int]) -> str:
+    """Numbers as ranges, such as ``0-3,7``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)
+
+
+def decode_numbers(text: str) -> frozenset[int]:
+    """The inverse of :func:`encode_numbers`. Raises: ValueError."""
+    numbers: set[int] = set()
+    for run in text.split(",") if text else ():
+        first, dash, last = run.partition("-")
+        end = int(last if dash else first)
+        if end >= NUMBERS_LIMIT:
+            raise ValueError(f"{run} is more than any gang has workers")
+        numbers.update(range(int(first), end + 1))
+    return frozenset(numbers)

@@ -20,6 +20,7 @@ from berth.api.conditions import INTERNAL_ERROR
 from berth.api.trainingjob import parse_spec
 from berth.cluster import wire
 from berth.controllers import facts
+from berth.controllers.finished import FinishedRanks
 from berth.controllers.poolspec import complete, pool_specs
 from berth.controllers.status import restore
 from berth.controllers.views import Caches, JobKey, JobView, Promise, Share
@@ -50,6 +51,7 @@ class Observer:
         self.views: dict[str, JobView] = {}
         self.promises: dict[str, Promise] = {}
         self._workers: dict[str, dict[str, Worker]] = {}
+        self._finished = FinishedRanks()
         self.pools_due = False  # some pool may have become another one: call follow_pools before the next decision
         self._open_pools = False
         self._absorbing = False
@@ -73,6 +75,10 @@ class Observer:
             else worker
             for worker in found
         ]
+
+    def finished(self, view: JobView) -> frozenset[int]:
+        """Ranks of the current attempt that have finished and whose pods are gone."""
+        return view.state.finished | self._finished.of(view.uid, view.state.attempt)
 
     def node_states(self, view: JobView, workers: list[Worker]) -> dict[str, NodeState]:
         """The state of every node that the job's pods or its placement name."""
@@ -213,6 +219,7 @@ class Observer:
             assert old is not None
             view = self.views.pop(old.metadata.uid, None)
             self.promises.pop(old.metadata.uid, None)
+            self._finished.forget(old.metadata.uid)
             if view is not None:
                 self._drop(view)
             self._wake(old.metadata.key)
@@ -265,6 +272,7 @@ class Observer:
             _LOG.error("%s: its status cannot be read, so it is looked at as new: %s", view.name, problem)
             view.state = JobState()
         view.settled = False
+        self._finished.forget(view.uid, before=view.state.attempt)
         promise = self.promises.get(view.uid)
         if promise is not None and view.state.attempt >= promise.attempt:
             del self.promises[view.uid]
@@ -285,7 +293,12 @@ class Observer:
             self._on_foreign_pod(pod, new)
             return
         known = self._workers.get(uid, {}).get(worker.uid)
+        if known is not None and known.finished:  # a deletion asked for within the same second came later
+            worker = replace(worker, deleting_since=known.deleting_since)
+        view = self.views.get(uid)
         if new is None:
+            if view is not None:
+                self._finished.removed(uid, worker)
             mine = self._workers.get(uid)
             if mine is not None:
                 mine.pop(worker.uid, None)
@@ -294,7 +307,6 @@ class Observer:
         else:
             self._workers.setdefault(uid, {})[worker.uid] = worker
         self._sync_rank(uid, worker.attempt, worker.rank, new)
-        view = self.views.get(uid)
         if view is not None and (new is None or _matters(view, known, worker)):
             self._wake(view.key)
 
@@ -325,9 +337,11 @@ class Observer:
         promised = self._promised(view)
         if promised is not None:
             attempt, placement, amounts = promised
+            over = self.finished(view) if attempt == view.state.attempt else ()
             for rank, node in enumerate(placement.nodes):
                 key = gang_key(view.uid, attempt, rank)
-                wanted[key] = Claim(key, node, amounts, view.name, "Training")
+                if rank not in over:
+                    wanted[key] = Claim(key, node, amounts, view.name, "Training")
         for worker in self._workers.get(view.uid, {}).values():
             key = gang_key(view.uid, worker.attempt, worker.rank)
             if worker.ended:
@@ -347,7 +361,8 @@ class Observer:
         claim = facts.pod_claim(pod) if pod is not None else None
         if claim is None and view is not None and (pod is None or not pod.finished):
             promised = self._promised(view)
-            if promised is not None and promised[0] == attempt and rank < len(promised[1].nodes):
+            over = promised is None or (attempt == view.state.attempt and rank in self.finished(view))
+            if promised is not None and not over and promised[0] == attempt and rank < len(promised[1].nodes):
                 claim = Claim(key, promised[1].nodes[rank], promised[2], view.name, "Training")
         if claim is not None:
             self.fleet.claim([claim])

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from berth.api.common import rfc3339, shorten, unix_seconds
 from berth.api.names import API_VERSION, TRAINING_JOB
-from berth.api.trainingjob_status import ATTEMPTS_KEPT, decode_ranks, encode_ranks
+from berth.api.trainingjob_status import ATTEMPTS_KEPT, decode_numbers, decode_ranks, encode_numbers, encode_ranks
 from berth.training.attempts import placed_conditions
 from berth.training.records import Placement
 from berth.training.state import ACTIVE, Attempt, Checkpoint, Condition, JobState, Lineage, Phase, Restarts
@@ -60,6 +60,7 @@ def restore(
         lineage=Lineage(lineage.get("imageID") or "", lineage.get("dataset") or ""),
         checkpoint=_checkpoint(status.get("checkpoint")),
         avoid=tuple(status.get("avoidNodes") or ()),
+        finished=decode_numbers(status.get("finishedRanks") or ""),
     )
     return _with_placement(state, status.get("placement"), asked, levels)
 
@@ -173,11 +174,12 @@ def status_body(state: JobState, generation: int) -> Json:
         "completionTime": _stamp(state.completion_time),
         "ranSeconds": round(state.ran_before) or None,
         "avoidNodes": list(state.avoid),
+        "finishedRanks": encode_numbers(state.finished),
         "checkpoint": _checkpoint_body(state.checkpoint),
         "cost": _cost_body(state),
         "lineage": _lineage_body(state.lineage),
     }
-    return {key: value for key, value in body.items() if value not in (None, [], {})}
+    return {key: value for key, value in body.items() if value not in (None, "", [], {})}
 
 
 def _condition(entry: Mapping[str, Any]) -> Condition:

@@ -129,6 +129,7 @@ class TrainingJobs:
             price=pool.usd_per_accelerator_hour if pool is not None else None,
             refused=memory.refused,
             name_held=self._children.name_held(view, state.attempt + 1) if self._may_begin(view, workers) else "",
+            finished=self._observer.finished(view),
         )
         facts = lifecycle_job(view.spec, deleting=job.metadata.deleting, rejected=rejected)
         step = advance(facts, state, sight)

@@ -135,6 +135,7 @@ def end(job: Job, state: JobState, now: float, fault: Fault) -> JobState:
         usd=_paid(state.usd, held, state.price),
         lost_usd=_paid(state.lost_usd, lost, state.price),
         ready_workers=0,
+        finished=frozenset(),
     )
     done = fault.cause == Cause.COMPLETED
     return state.with_condition("AllRunning", False, fault.cause.value, "" if done else fault.message, now=now)

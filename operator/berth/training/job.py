@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -49,7 +49,7 @@ class Sight:
 
     ``placed`` is a placement to begin the next attempt with, ``checkpoint`` and ``price`` (US dollars per device hour,
     None: not known) belong to it. ``name_held`` is a pod of an earlier job of the same name that has a name which the
-    next attempt needs.
+    next attempt needs. ``finished`` are ranks of the live attempt that were seen to finish before their pods went.
     """
 
     workers: Sequence[Worker]
@@ -61,3 +61,4 @@ class Sight:
     price: Decimal | None = None
     refused: Refused | None = None
     name_held: str = ""
+    finished: Collection[int] = ()

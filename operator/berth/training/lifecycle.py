@@ -126,8 +126,10 @@ def _active(job: Job, state: JobState, sight: Sight) -> Step:
     others = [worker for worker in sight.workers if worker.attempt != state.attempt]
     delete = (*clear(job, others, sight)[0], *past(others, state.attempt - 1))
     present = {worker.rank for worker in mine}
-    missing = [rank for rank in range(attempt.workers) if rank not in present]
-    if not missing and mine and all(worker.phase == "Succeeded" for worker in mine):
+    gone = frozenset(rank for rank in {*state.finished, *sight.finished} - present if rank < attempt.workers)
+    state = replace(state, finished=gone) if gone != state.finished else state
+    missing = [rank for rank in range(attempt.workers) if rank not in present and rank not in gone]
+    if not missing and all(worker.finished for worker in mine):
         state, event = complete(job, state, sight.now, mine)
         return Step(state, delete=delete, events=(event,))
     nodes = state.placement.nodes if state.placement else ()
@@ -137,7 +139,7 @@ def _active(job: Job, state: JobState, sight: Sight) -> Step:
     if fault is not None:
         return _stop(job, state, sight, fault)
     if running:
-        return _running(job, replace(state, ready_workers=_ready(mine)), sight, delete)
+        return _running(job, replace(state, ready_workers=_ready(mine, gone)), sight, delete)
     if not missing and all(worker.started for worker in mine):
         return _started(job, state, sight, mine, delete)
     return starting(job, state, sight, mine, tuple(missing), delete)
@@ -166,7 +168,7 @@ def _started(job: Job, state: JobState, sight: Sight, mine: Sequence[Worker], de
         state,
         phase=Phase.RUNNING,
         message=message,
-        ready_workers=_ready(mine),
+        ready_workers=_ready(mine, state.finished),
         start_attempts=0,
         avoid=(),
         lineage=resolve_lineage(job, mine),
@@ -248,5 +250,5 @@ def _told_before(state: JobState) -> str:
     return f"; attempt {telling.number}: {telling.message}" if telling is not None else ""
 
 
-def _ready(workers: Sequence[Worker]) -> int:
-    return sum(worker.started for worker in workers)
+def _ready(workers: Sequence[Worker], gone: frozenset[int]) -> int:
+    return sum(worker.started for worker in workers) + len(gone)

@@ -79,7 +79,7 @@ def find_fault(
     rank. Infrastructure is looked at before rules and exit codes, because a lost node makes the survivors exit too.
     What becomes of a pod after it has succeeded is no fault, and a deletion is the cause of what fails after it.
     """
-    workers = [worker for worker in workers if worker.phase != "Succeeded"]
+    workers = [worker for worker in workers if not worker.finished]
     lost = sorted({worker.node for worker in workers if nodes.get(worker.node) == NodeState.GONE})
     missed = {placed_on[rank] for rank in missing if rank < len(placed_on)}
     lost_missing = sorted(node for node in missed if nodes.get(node) == NodeState.GONE)

@@ -38,7 +38,7 @@ def starting(
     elif state.conditions["AllRunning"].reason == Reason.CANNOT_START:
         message = starting_words(job.workers, attempt.pool)
         state = state.with_condition("AllRunning", False, "Starting", now=sight.now)
-    state = replace(state, message=message, ready_workers=sum(worker.started for worker in mine))
+    state = replace(state, message=message, ready_workers=sum(worker.started for worker in mine) + len(state.finished))
     return Step(state, create=missing, delete=delete, wake_after=max(wake, 0.1))
 
 

@@ -93,6 +93,7 @@ class Worker:
     exits: tuple[tuple[str, int], ...] = ()  # (container, exit code) of every terminated container
     image_id: str = ""  # of the worker container, by digest, once it has been pulled
     failed_at: float | None = None  # when the first of its containers failed
+    ended_at: float | None = None  # when the last of its containers ended
     worker_exit: int | None = None  # of the worker container, which others of the pod may outlive
 
     @property
@@ -102,14 +103,19 @@ class Worker:
 
     @property
     def stopped(self) -> bool:
-        """Whether it failed only once its deletion had been asked for."""
-        began, failed = self.deleting_since, self.failed_at
-        return self.phase == "Failed" and began is not None and failed is not None and failed >= began
+        """Whether it ended only once its deletion had been asked for."""
+        began, ended = self.deleting_since, self.failed_at if self.phase == "Failed" else self.ended_at
+        return self.ended and began is not None and ended is not None and ended >= began
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has done its part, whatever becomes of the pod. One told to stop that exits 0 has not."""
+        return self.phase == "Succeeded" and not self.stopped
 
     @property
     def started(self) -> bool:
         """Whether this rank counts towards the gate that all ranks must pass together."""
-        return (self.phase == "Running" and self.ready) or self.phase == "Succeeded"
+        return (self.phase == "Running" and self.ready) or self.finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +203,7 @@ class JobState:
     lineage: Lineage = Lineage()
     checkpoint: Checkpoint | None = None
     avoid: tuple[str, ...] = ()  # nodes that the next placement must not use
+    finished: frozenset[int] = frozenset()  # ranks of the live attempt that have finished and whose pods are gone
 
     @property
     def current(self) -> Attempt | None:
