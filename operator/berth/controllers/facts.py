@@ -133,7 +133,9 @@ def worker(pod: wire.Pod) -> Worker | None:
         exits=tuple((name, state.exit_code) for name, state in exits),
         image_id=_image_id(pod),
         failed_at=_failed_at(exits),
-        ended_at=max((state.finished_at.timestamp() for _, state in exits if state.finished_at is not None), default=None),
+        ended_at=max(
+            (state.finished_at.timestamp() for _, state in exits if state.finished_at is not None), default=None
+        ),
         worker_exit=_worker_exit(pod, exits),
     )
 

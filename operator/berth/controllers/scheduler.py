@@ -11,21 +11,25 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from berth.controllers.observe import JobKey, Observer, Promise
+from berth.controllers.observe import JobKey, JobView, Observer, Promise
 from berth.fleet.fleet import Fleet
 from berth.fleet.records import Claim, gang_key
 from berth.telemetry.metrics import Metrics
+from berth.training.clearing import kept_nodes
 from berth.training.explain import RunningGang, explain
+from berth.training.job import Sight
 from berth.training.placement import place
-from berth.training.queue import Verdict, Waiting, order, schedule
+from berth.training.queue import Returning, Verdict, Waiting, order, schedule
 from berth.training.records import Placement, Refusal
 from berth.training.refusals import Refusals
-from berth.training.state import ACTIVE
+from berth.training.request import lifecycle_job
+from berth.training.state import ACTIVE, Phase
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -38,6 +42,8 @@ EXPLAIN_SECONDS: Final = 0.5
 EXPLAIN_AGAIN_SECONDS: Final = 60.0
 EXPLAIN_AFTER_SECONDS: Final = 1.0
 """A job that is placed within this time after its refusal needs no explanation."""
+RETURNING_SECONDS: Final = 1.0
+"""How often it is looked whether gangs that restart still keep the nodes that the last pass left them."""
 AFTER_DEFECT_SECONDS: Final = 5.0
 """When a pass is tried again that failed as a whole."""
 
@@ -71,9 +77,10 @@ class Scheduler:
         carry_out: Callable[[JobKey], object],
         tell: Callable[[JobKey], object],
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._observer, self._metrics = observer, metrics
-        self._carry_out, self._tell, self._clock = carry_out, tell, clock
+        self._carry_out, self._tell, self._clock, self._wall = carry_out, tell, clock, wall
         self._waiting: dict[str, Waiting] = {}
         self._sorted: list[Waiting] | None = None
         self._verdicts: dict[str, Verdict] = {}
@@ -83,6 +90,7 @@ class Scheduler:
         self._wake = asyncio.Event()
         self._decided: tuple[int, int] = (-1, -1)  # fleet version and queue version of the last complete pass
         self._queue_version = 0
+        self._returning: tuple[Returning, ...] = ()  # those of the last pass
 
     @property
     def waiting(self) -> int:
@@ -119,6 +127,7 @@ class Scheduler:
         self._refused.clear()
         self._refusals = Refusals()
         self._sorted = None
+        self._returning = ()
         self._decided = (-1, -1)
 
     def why(self, uid: str) -> Waits:
@@ -132,23 +141,35 @@ class Scheduler:
     async def run(self) -> None:
         """Decide for ever."""
         while True:
-            await self._wake.wait()
+            await self._poked()
             await asyncio.sleep(GATHER_SECONDS)
             self._wake.clear()
             if not self._waiting:
+                self._returning = ()
                 continue
             try:
-                self._observer.follow_pools()
-                if (self._observer.fleet.version, self._queue_version) != self._decided:
+                if self.due():
                     self.decide()
             except Exception:  # whoever leads must go on; single jobs are guarded in the pass
                 _LOG.exception("a pass over the queue failed; again in %.0f s", AFTER_DEFECT_SECONDS)
                 await asyncio.sleep(AFTER_DEFECT_SECONDS)
                 self.poke()
 
+    async def _poked(self) -> None:
+        """Wait until something has changed; nobody says when a gang that restarts keeps its nodes no more."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), RETURNING_SECONDS if self._returning else None)
+
+    def due(self) -> bool:
+        """Whether a pass may decide otherwise than the last one did."""
+        self._observer.follow_pools()
+        decided = (self._observer.fleet.version, self._queue_version) == self._decided
+        return not decided or self._returns() != self._returning
+
     def decide(self) -> list[Verdict]:
         """One pass now, on pools as their nodes make them now."""
         self._observer.follow_pools()
+        self._returning = self._returns()
         fleet = self._observer.fleet
         began, version, queue_version = self._clock(), fleet.version, self._queue_version
         if self._sorted is None:
@@ -166,7 +187,7 @@ class Scheduler:
 
         known = [job for job in self._sorted if self._is_current(job)]
         result = schedule(
-            fleet, known, claims,
+            fleet, known, claims, returning=self._returning,
             refusals=self._refusals, most=PLACEMENTS_PER_PASS, tries=searches_per_pass(fleet),
         )  # fmt: skip
         for verdict in result.verdicts:
@@ -246,7 +267,9 @@ class Scheduler:
         if not verdict.behind:
             refusal = explain(fleet, job.request, refusal, self._running())
         elif isinstance(now, Placement):  # only what is kept for others stands in its way
-            refusal = replace(refusal, message=f"Behind {verdict.behind} in the queue, which may use every free node")
+            restarts = any(gang.key == verdict.behind for gang in self._returning)
+            why = ", which restarts and keeps its nodes" if restarts else " in the queue, which may use every free node"
+            refusal = replace(refusal, message=f"Behind {verdict.behind}{why}")
         self._explained[job.uid] = Explained(refusal, fleet.version, self._clock())
         view = self._observer.views.get(job.uid)
         if view is not None and refusal != verdict.outcome:
@@ -258,11 +281,37 @@ class Scheduler:
             if view.state.phase in ACTIVE and view.held:
                 current = view.state.current
                 started = current.start if current is not None else 0.0
-                named = view.spec.priority_class_name if view.spec is not None else None
-                found = self._observer.caches.priority_classes.get(named or "")
-                priority = found.value if found is not None else 0
-                gangs.append(RunningGang(view.name, tuple(sorted(view.held)), priority, started))
+                gangs.append(RunningGang(view.name, tuple(sorted(view.held)), self._priority(view), started))
         return gangs
+
+    def _priority(self, view: JobView) -> int:
+        named = view.spec.priority_class_name if view.spec is not None else None
+        found = self._observer.caches.priority_classes.get(named or "")
+        return found.value if found is not None else 0
+
+    def _returns(self) -> tuple[Returning, ...]:
+        """The gangs that restart and have not asked for a placement yet, as their statuses and pods say now."""
+        return tuple(
+            Returning(
+                view.name,
+                view.uid,
+                view.state.placement.pool,
+                nodes,
+                self._priority(view),
+                view.object.metadata.created,
+            )
+            for view in self._observer.views.values()
+            if view.state.phase == Phase.RESTARTING and view.state.placement is not None
+            if view.uid not in self._waiting and view.uid not in self._observer.promises
+            if (nodes := self._kept(view))
+        )
+
+    def _kept(self, view: JobView) -> tuple[str, ...]:
+        if view.spec is None:
+            return ()
+        workers = self._observer.workers(view.uid)
+        job = lifecycle_job(view.spec, deleting=view.object.metadata.deleting, rejected=None)
+        return kept_nodes(job, view.state, Sight(workers, self._observer.node_states(view, workers), self._wall(), {}))
 
 
 def searches_per_pass(fleet: Fleet) -> int:

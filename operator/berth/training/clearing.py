@@ -10,8 +10,13 @@ from collections.abc import Sequence
 
 from berth.api.common import rfc3339
 from berth.training.job import Job, Sight
-from berth.training.state import Delete, JobState, NodeState, Worker
+from berth.training.recovery import backoff_left
+from berth.training.state import Delete, JobState, NodeState, Phase, Worker
 from berth.values import format_duration
+
+RETURN_SECONDS = 60.0
+"""For so long beyond its grace period a gang that restarts keeps its nodes. What ends later waits for a kubelet
+that may never answer, and healthy nodes must not wait with it."""
 
 
 def clear(
@@ -48,6 +53,25 @@ def past(workers: Sequence[Worker], before: int) -> tuple[Delete, ...]:
         for worker in workers
         if worker.ended and worker.attempt < before and worker.deleting_since is None
     )
+
+
+def kept_nodes(job: Job, state: JobState, sight: Sight) -> tuple[str, ...]:
+    """The nodes that a gang which restarts keeps from those behind it in the queue, until it asks for its placement.
+
+    Those of its last attempt, but for lost and barred ones and those it avoids; for a bounded time, and not while
+    only a pause after failures is waited for.
+    """
+    last = state.attempts[-1] if state.attempts else None
+    if state.phase != Phase.RESTARTING or last is None or last.end is None or job.suspended or job.deleting:
+        return ()
+    if state.placement is None or state.placement_attempt != last.number:
+        return ()
+    if sight.now - last.end > job.grace + RETURN_SECONDS:
+        return ()
+    if all(worker.ended for worker in sight.workers) and backoff_left(job.name, state, sight.now) > 0:
+        return ()
+    nodes = (node for node in dict.fromkeys(state.placement.nodes) if node not in state.avoid)
+    return tuple(node for node in nodes if sight.nodes.get(node, NodeState.OK) == NodeState.OK)
 
 
 def barrier_message(job: Job, state: JobState, live: Sequence[Worker], sight: Sight) -> str:

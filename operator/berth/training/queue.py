@@ -1,7 +1,8 @@
 """Who is placed next: one pass over the jobs that wait, against one ledger.
 
 Order is priority, then age. A job that cannot be placed keeps the nodes it could use free of those behind it, so that
-it starts when enough of them are free at once; nodes that it could never use stay open to everybody. The pass claims
+it starts when enough of them are free at once; nodes that it could never use stay open to everybody. So does a gang
+that restarts with the nodes it had, until its last pods are gone and it asks for its next placement. The pass claims
 the room of each job it places before it looks at the next, so no two jobs are ever promised the same device.
 """
 
@@ -47,6 +48,18 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Returning:
+    """A gang whose old pods still end: it has no turn yet, and keeps ``nodes`` of ``pool`` from those behind it."""
+
+    key: str
+    uid: str
+    pool: str
+    nodes: tuple[str, ...]
+    priority: int = 0
+    created: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What one pass decided of one job.
 
@@ -70,7 +83,11 @@ class Pass:
 
 def order(waiting: Iterable[Waiting]) -> list[Waiting]:
     """Highest priority first, then oldest, then by name."""
-    return sorted(waiting, key=lambda job: (-job.priority, job.created, job.key))
+    return sorted(waiting, key=_turn)
+
+
+def _turn(job: Waiting | Returning) -> tuple[int, float, str]:
+    return (-job.priority, job.created, job.key)
 
 
 def schedule(
@@ -78,6 +95,7 @@ def schedule(
     waiting: Sequence[Waiting],
     claims: Callable[[Waiting, Placement], Iterable[Claim]],
     *,
+    returning: Sequence[Returning] = (),
     refusals: Refusals | None = None,
     most: int = 64,
     tries: int | None = None,
@@ -89,14 +107,19 @@ def schedule(
     caller can carry placements out and let others run; passes repeated until one is complete place together what a
     single one would. Only ``refusals`` kept from pass to pass let those with ``tries`` get on: what still stands is
     not searched for again. Once every free node is kept, jobs past position ``shown`` get no verdict, as do those not
-    reached. Who is placed where depends on ``fleet`` and ``waiting`` alone. A job on which the search or ``claims``
-    raises is refused and keeps no node.
+    reached. Who is placed where depends on ``fleet``, ``waiting`` and ``returning`` alone. A job on which the search or
+    ``claims`` raises is refused and keeps no node.
     """
     memory = refusals if refusals is not None else Refusals()
     look = Look(fleet, memory)
     head, verdicts = "", list[Verdict]()
     placed = 0
+    coming = sorted(returning, key=_turn, reverse=True)
     for position, job in enumerate(waiting, 1):
+        while coming and _turn(coming[-1]) < _turn(job):
+            ahead = coming.pop()
+            look.keep_nodes(ahead.pool, ahead.nodes)
+            head = head or ahead.key
         if look.closed:
             if position > shown:
                 break

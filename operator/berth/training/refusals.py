@@ -8,7 +8,7 @@ Its numbers are those of when it was given.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Final
@@ -120,12 +120,21 @@ class Look:
             return
         self._keeping.add(shape)
         for pool, rows in self._valid[shape].keeps.items():
-            before = self._kept.get(pool)
-            after = rows if before is None else before | rows
-            if after != before:
-                self._kept[pool] = after
-                self.held[pool] = _mask(after, len(self._fleet.pools[pool]))
-                self._closed = self._closed or None
+            self._keep_rows(pool, rows)
+
+    def keep_nodes(self, pool: str, nodes: Iterable[str]) -> None:
+        """Keep ``nodes`` free from now on, those of them that ``pool`` has."""
+        known = self._fleet.pools.get(pool)
+        if known is not None:
+            self._keep_rows(pool, sum(1 << known.row[node] for node in set(nodes) if node in known.row))
+
+    def _keep_rows(self, pool: str, rows: RowSet) -> None:
+        before = self._kept.get(pool, 0)
+        after = before | rows
+        if after != before:
+            self._kept[pool] = after
+            self.held[pool] = _mask(after, len(self._fleet.pools[pool]))
+            self._closed = self._closed or None
 
     def placed(self) -> None:
         """A job was placed: room is taken. Should any have come free by that, nothing is taken to stand."""

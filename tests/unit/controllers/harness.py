@@ -247,7 +247,7 @@ class Operator:
         self.observer = Observer(self.fleet, self.caches, wake=lambda key: None, changed=lambda: None)
         self.queue: WorkQueue[tuple[str, str]] = WorkQueue(server.clock)
         idle: dict[str, Any] = {"carry_out": lambda key: None, "tell": lambda key: None}
-        self.scheduler = Scheduler(self.observer, self.metrics, clock=server.clock.now, **idle)
+        self.scheduler = Scheduler(self.observer, self.metrics, clock=server.clock.now, wall=server.now, **idle)
         self.writer = StatusWriter(client, self.observer, self.queue, wall=server.now, clock=server.clock)
         how = Settings(**settings)
         self.judge = Judge(client, self.observer, self.queue, how, clock=server.clock.now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from berth.fleet.fleet import Fleet
 from berth.fleet.records import Claim, gang_key
-from berth.training.queue import Verdict, Waiting, order, schedule
+from berth.training.queue import Returning, Verdict, Waiting, order, schedule
 from berth.training.records import GangRequest, Placement, Refusal
 from berth.values import Taint, Toleration
 from tests.builders.fleet import GPU, make_claim, make_fleet, make_node, make_pool, make_tree
@@ -213,3 +214,31 @@ def test_a_job_on_which_the_search_fails_is_refused_and_the_others_are_placed() 
     assert (bad.outcome.reason, str(bad.problem)) == ("InternalError", "a defect")
     assert nodes_of(good) == ("n1",)
     assert (good.behind, good.problem) == ("", None)
+
+
+def returning(name: str, *nodes: str, priority: int = 0, created: float = 0.0) -> Returning:
+    return Returning(f"ns/{name}", f"uid-{name}", "p", nodes, priority, created)
+
+
+def test_a_gang_that_restarts_keeps_its_nodes_from_those_behind_it_alone() -> None:
+    fleet = make_fleet(make_tree({"a": {"1": 3}}))
+    (pool,) = fleet.pools.values()
+    kept, other = [*pool.row][:2], [*pool.row][2]
+    ahead, behind, last = (make_waiting(name, created=at) for name, at in (("ahead", 1), ("behind", 3), ("last", 4)))
+    gang = replace(returning("gang", *kept, created=2), pool=pool.spec.name)
+    fleet.claim([make_claim("guest", other, 8)])
+    verdicts = schedule(fleet, order([last, ahead, behind]), claims, returning=[gang]).verdicts
+    outcome = {verdict.waiting.key: verdict for verdict in verdicts}
+    assert nodes_of(outcome["ns/ahead"])[0] in kept
+    for name in ("behind", "last"):
+        refused = outcome[f"ns/{name}"]
+        assert isinstance(refused.outcome, Refusal)
+        assert refused.behind == "ns/gang"
+
+
+def test_nodes_and_pools_that_are_gone_are_kept_for_nobody() -> None:
+    fleet = make_fleet(make_tree({"a": {"1": 1}}))
+    job = make_waiting("young", created=9)
+    gone = [returning("gang", "no-such-node"), replace(returning("other", "n"), pool="no-such-pool")]
+    (verdict,) = schedule(fleet, [job], claims, returning=gone).verdicts
+    assert isinstance(verdict.outcome, Placement)
