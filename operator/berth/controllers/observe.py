@@ -22,8 +22,8 @@ from berth.cluster import wire
 from berth.controllers import facts
 from berth.controllers.finished import FinishedRanks
 from berth.controllers.poolspec import complete, pool_specs
-from berth.controllers.status import restore
-from berth.controllers.views import Caches, JobKey, JobView, Promise, Share
+from berth.controllers.status import StatusUnreadable, restore
+from berth.controllers.views import Caches, JobKey, JobView, Promise, Share, matters
 from berth.fleet.fleet import Fleet
 from berth.fleet.records import Claim, gang_key
 from berth.render.limits import unstartable
@@ -267,10 +267,9 @@ class Observer:
         view.persisted = msgspec.json.decode(raw) if raw else {}
         try:
             asked = asked_conditions(view.spec) if view.spec is not None else ()
-            view.state = restore(view.persisted, asked, self._levels)
-        except (KeyError, TypeError, ValueError) as problem:
-            _LOG.error("%s: its status cannot be read, so it is looked at as new: %s", view.name, problem)
-            view.state = JobState()
+            view.state, view.unreadable = restore(view.persisted, asked, self._levels), ""
+        except StatusUnreadable as problem:
+            view.state, view.unreadable = JobState(), str(problem)
         view.settled = False
         self._finished.forget(view.uid, before=view.state.attempt)
         promise = self.promises.get(view.uid)
@@ -307,7 +306,7 @@ class Observer:
         else:
             self._workers.setdefault(uid, {})[worker.uid] = worker
         self._sync_rank(uid, worker.attempt, worker.rank, new)
-        if view is not None and (new is None or _matters(view, known, worker)):
+        if view is not None and (new is None or matters(view, known, worker)):
             self._wake(view.key)
 
     def _on_foreign_pod(self, pod: wire.Pod, new: wire.Pod | None) -> None:
@@ -384,14 +383,6 @@ class Observer:
         }
         self.fleet.release(view.held - bound)
         self._changed()
-
-
-def _matters(view: JobView, before: Worker | None, after: Worker) -> bool:
-    """Whether the change of a pod can change what is to be done; that it was created by us, or bound, cannot."""
-    if view.spec is not None and any(rule.on_pod_conditions for rule in view.spec.recovery_rules):
-        return before != after
-    known = before if before is not None else Worker(after.name, after.uid, after.attempt, after.rank)
-    return replace(known, bound=after.bound, node=after.node, conditions=after.conditions) != after
 
 
 def _seen_by_pools(node: wire.Node | None) -> tuple[object, object]:

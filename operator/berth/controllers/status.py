@@ -18,7 +18,7 @@ from berth.api.trainingjob_status import ATTEMPTS_KEPT, decode_numbers, decode_r
 from berth.training.attempts import placed_conditions
 from berth.training.records import Placement
 from berth.training.state import ACTIVE, Attempt, Checkpoint, Condition, JobState, Lineage, Phase, Restarts
-from berth.values import format_bytes, parse_quantity
+from berth.values import BerthError, format_bytes, parse_quantity
 
 Json = dict[str, Any]
 
@@ -26,6 +26,17 @@ HOUR: Final = 3600.0
 CENT: Final = Decimal("0.01")
 MOST_USD: Final = Decimal(10) ** 15
 """No job costs that: an amount as large was written by somebody else, and says nothing."""
+
+
+MOST_ATTEMPTS: Final = 1_000_000
+"""Names of pods hold the number of the attempt, and no gang is placed so often."""
+
+
+class StatusUnreadable(BerthError):
+    """Another version or somebody's hand wrote ``field`` of the status, and what it says is not known here."""
+
+    def __init__(self, field: str, words: str) -> None:
+        super().__init__(f"status.{field}: {words}")
 
 
 def restore(
@@ -36,33 +47,31 @@ def restore(
     ``asked`` are the conditions that the job's placement fulfils besides Placed, as in :class:`berth.training.job.Job`.
     ``levels`` names those of a pool, outermost first, where it is known: an object that the API server has stored no
     longer has its fields in order.
+
+    Raises: StatusUnreadable.
     """
-    restarts = status.get("restarts") or {}
-    cost = status.get("cost") or {}
-    lineage = status.get("lineage") or {}
-    state = JobState(
-        phase=Phase(status["phase"]) if status.get("phase") in set(Phase) else None,
-        message=status.get("message") or "",
-        conditions={entry["type"]: _condition(entry) for entry in status.get("conditions") or ()},
-        workers=status.get("workers") or 0,
-        ready_workers=status.get("readyWorkers") or 0,
-        attempt=status.get("attempt") or 0,
-        start_attempts=status.get("startAttempts") or 0,
-        restarts=Restarts(**{name: restarts.get(name) or 0 for name in _CAUSES}),
-        attempts=tuple(sorted(map(_attempt, status.get("attempts") or ()), key=lambda attempt: attempt.number)),
-        start_time=_time(status.get("startTime")),
-        completion_time=_time(status.get("completionTime")),
-        ran_before=float(status.get("ranSeconds") or 0),
-        held_before=float(cost.get("acceleratorSeconds") or 0),
-        lost=cost.get("lostAcceleratorSeconds") or 0,
-        usd=_usd(cost, "usd"),
-        lost_usd=_usd(cost, "lostUsd"),
-        lineage=Lineage(lineage.get("imageID") or "", lineage.get("dataset") or ""),
-        checkpoint=_checkpoint(status.get("checkpoint")),
-        avoid=tuple(status.get("avoidNodes") or ()),
-        finished=decode_numbers(status.get("finishedRanks") or ""),
+    read = {target: _read(field, status, reader) for target, (field, reader) in _FIELDS.items()}
+    state: JobState = _read(
+        "placement", status, lambda _: _with_placement(JobState(**read), status.get("placement"), asked, levels)
     )
-    return _with_placement(state, status.get("placement"), asked, levels)
+    if state.attempt > MOST_ATTEMPTS:
+        raise StatusUnreadable("attempt", f"{state.attempt} is more than any job has had")
+    return state
+
+
+def _read(field: str, status: Mapping[str, Any], reader: Callable[[Any], Any]) -> Any:
+    try:
+        return reader(status.get(field))
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
+        words = f"it lacks {problem}" if isinstance(problem, KeyError) else str(problem)
+        raise StatusUnreadable(field, words) from problem
+
+
+def _phase(text: str | None) -> Phase | None:
+    """None before the first look. One that a later version may have written stands for what this one cannot know."""
+    if text and text not in set(Phase):
+        raise ValueError(f"this version knows no {text}; it knows {', '.join(Phase)}")
+    return Phase(text) if text else None
 
 
 _CAUSES: Final = ("failure", "infrastructure", "preemption", "suspend")
@@ -308,3 +317,33 @@ def _time(text: str | None) -> float | None:
 
 def _stamp(seconds: float | None) -> str | None:
     return None if seconds is None else rfc3339(seconds)
+
+
+_FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
+    "phase": ("phase", _phase),
+    "message": ("message", lambda value: value or ""),
+    "conditions": ("conditions", lambda value: {entry["type"]: _condition(entry) for entry in value or ()}),
+    "workers": ("workers", lambda value: value or 0),
+    "ready_workers": ("readyWorkers", lambda value: value or 0),
+    "attempt": ("attempt", lambda value: value or 0),
+    "start_attempts": ("startAttempts", lambda value: value or 0),
+    "restarts": ("restarts", lambda value: Restarts(**{name: (value or {}).get(name) or 0 for name in _CAUSES})),
+    "attempts": (
+        "attempts", lambda value: tuple(sorted(map(_attempt, value or ()), key=lambda attempt: attempt.number)),
+    ),
+    "start_time": ("startTime", _time),
+    "completion_time": ("completionTime", _time),
+    "ran_before": ("ranSeconds", lambda value: float(value or 0)),
+    "held_before": ("cost", lambda value: float((value or {}).get("acceleratorSeconds") or 0)),
+    "lost": ("cost", lambda value: (value or {}).get("lostAcceleratorSeconds") or 0),
+    "usd": ("cost", lambda value: _usd(value or {}, "usd")),
+    "lost_usd": ("cost", lambda value: _usd(value or {}, "lostUsd")),
+    "lineage": (
+        "lineage",
+        lambda value: Lineage((value or {}).get("imageID") or "", (value or {}).get("dataset") or ""),
+    ),
+    "checkpoint": ("checkpoint", _checkpoint),
+    "avoid": ("avoidNodes", lambda value: tuple(value or ())),
+    "finished": ("finishedRanks", lambda value: decode_numbers(value or "")),
+}  # fmt: skip
+"""What of the state is read from which field, and how."""

@@ -105,6 +105,9 @@ class TrainingJobs:
             self._forget_absent()
             return True
         view = self._observer.views[job.metadata.uid]
+        if view.unreadable:
+            self._leave_alone(view)
+            return True
         if view.spec is None:
             await self._reject_unreadable(view)
             return True
@@ -140,7 +143,7 @@ class TrainingJobs:
         """A look at the job failed by a defect of ours: its status says so, once, instead of nothing."""
         job = self._observer.caches.jobs.get(key[1], key[0])
         view = self._observer.views.get(job.metadata.uid) if job is not None else None
-        if view is None:
+        if view is None or view.unreadable:
             return
         words = defect_words(problem)
         try:
@@ -150,6 +153,18 @@ class TrainingJobs:
                 self._recorder.warning(about(TRAINING_JOBS, view.object.metadata), INTERNAL_ERROR, words)
         except Exception as failure:  # what cannot be told is in the log
             _LOG.warning("trainingjob %s: its defect cannot be told: %r", view.name, failure)
+
+    def _leave_alone(self, view: JobView) -> None:
+        """The status cannot be read: others know what it says, and the pods may be those of a gang that runs."""
+        self._scheduler.unwant(view.uid)
+        self._observer.retract(view.uid)
+        words = shorten(view.unreadable)
+        note = (
+            f"{words}. The job and its pods are left as they are. Mend or remove that field (kubectl edit "
+            f"--subresource=status trainingjob {view.key[1]}), or run the version of Berth that wrote it"
+        )
+        _LOG.error("trainingjob %s: its status cannot be read: %s", view.name, words)
+        self._recorder.warning(about(TRAINING_JOBS, view.object.metadata), "StatusUnreadable", note)
 
     async def _reject_unreadable(self, view: JobView) -> None:
         self._scheduler.unwant(view.uid)

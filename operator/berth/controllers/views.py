@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from berth.api.trainingjob import TrainingJobSpec
 from berth.cluster import wire
 from berth.cluster.cache import Cache
 from berth.training.records import GangRequest, Placement
-from berth.training.state import JobState
+from berth.training.state import JobState, Worker
 from berth.values import Resources
 
 JobKey = tuple[str, str]
@@ -48,6 +48,7 @@ class JobView:
     persisted: Mapping[str, Any] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
     share: tuple[int, Share] | None = None  # attempt and what each of its ranks holds, once that is settled
+    unreadable: str = ""  # the field of the status that cannot be read, and why; the state says nothing then
     settled: bool = False  # what is written is all that the state in hand has to say
 
     def admit(self, request: GangRequest) -> None:
@@ -85,3 +86,11 @@ class Caches:
     def every(self) -> Iterator[Cache[Any]]:
         """All of them."""
         yield from (self.jobs, self.pods, self.nodes, self.pools, self.priority_classes, self.namespaces)
+
+
+def matters(view: JobView, before: Worker | None, after: Worker) -> bool:
+    """Whether the change of a pod can change what is to be done; that it was created by us, or bound, cannot."""
+    if view.spec is not None and any(rule.on_pod_conditions for rule in view.spec.recovery_rules):
+        return before != after
+    known = before if before is not None else Worker(after.name, after.uid, after.attempt, after.rank)
+    return replace(known, bound=after.bound, node=after.node, conditions=after.conditions) != after

@@ -6,11 +6,12 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from berth.api.trainingjob_status import RANKS_PLAIN_LIMIT, TrainingJobStatus
-from berth.controllers.status import placement_patch, restore, status_body
+from berth.controllers.status import StatusUnreadable, placement_patch, restore, status_body
 from berth.training.attempts import begin
 from berth.training.records import Placement
 from berth.training.state import (
@@ -169,8 +170,24 @@ def test_an_empty_status_is_a_job_never_looked_at() -> None:
     assert restore({}) == JobState()
 
 
-def test_a_phase_that_this_release_does_not_know_is_read_as_none() -> None:
-    assert restore({"phase": "Preempted"}).phase is None
+UNREADABLE: dict[str, Any] = {
+    "phase": "Preempted",
+    "conditions": [{"type": "Placed"}],
+    "startTime": "yesterday",
+    "cost": {"usd": "a lot"},
+    "checkpoint": {"intervalSeconds": 1, "size": "big"},
+    "finishedRanks": "all",
+    "attempts": [{"startTime": "2027-01-15T08:00:00Z"}],
+    "attempt": 2**31 - 1,
+    "placement": {"attempt": 1, "pool": "p", "certificate": "Optimal", "ranks": "z:rubbish"},
+    "lineage": ["?"],
+}
+
+
+@pytest.mark.parametrize("field", UNREADABLE)
+def test_a_field_that_cannot_be_read_is_named(field: str) -> None:
+    with pytest.raises(StatusUnreadable, match=rf"^status\.{field}: \S"):
+        restore({field: UNREADABLE[field]})
 
 
 def test_words_too_long_for_the_schema_are_cut() -> None:
