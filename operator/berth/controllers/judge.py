@@ -11,8 +11,8 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Final
-from zlib import crc32
 
 import msgspec
 
@@ -75,8 +75,8 @@ class Judge:
     ) -> None:
         self._client, self._observer, self._queue = client, observer, queue
         self._settings, self._clock = settings, clock
-        self._opinions: dict[tuple[str, int], _Opinion] = {}
-        self._asking: dict[tuple[str, int], asyncio.Lock] = {}
+        self._opinions: dict[tuple[str, bytes], _Opinion] = {}
+        self._asking: dict[tuple[str, bytes], asyncio.Lock] = {}
         self._accepted: dict[str, _Accepted] = {}  # by uid
         self._short: dict[str, float] = {}  # namespace -> until when its quotas are taken to be short
 
@@ -147,7 +147,7 @@ class Judge:
         """What the server says of ``probe``; what ranks are told differs from job to job and is not judged apart."""
         whole = probe is gang_probe
         untold = replace(plan, environment={}, framework="None", nodes=plan.nodes if whole else plan.nodes[:1])
-        key = (view.key[0], crc32(msgspec.json.encode(probe(untold))))
+        key = (view.key[0], sha256(msgspec.json.encode(probe(untold))).digest())
         async with self._asking.setdefault(key, asyncio.Lock()):
             known = self._opinions.get(key)
             if known is None or known.until <= self._clock():

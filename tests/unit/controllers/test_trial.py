@@ -214,3 +214,19 @@ async def test_a_service_account_that_is_not_there_is_told_with_its_field() -> N
         "spec.template.spec.serviceAccountName: there is no ServiceAccount ckpt-writer in namespace research; create "
         "it or name another"
     )
+
+
+async def test_no_job_is_told_what_the_server_said_of_another() -> None:
+    """The two images make bodies of one CRC-32."""
+    server = make_server()
+    spec = server.objects["trainingjobs", *JOB]["spec"]
+    uids = {}
+    for image in ("8755d764", "4170cb18"):
+        template = {"spec": {"containers": [{"name": "worker", "image": image}]}}
+        body = {"metadata": {"name": f"of-{image}", "namespace": JOB[0]}, "spec": {**spec, "template": template}}
+        uids[image] = server.put(kinds.TRAINING_JOBS, body)["metadata"]["uid"]
+    refusal = Forbidden(403, "Forbidden", "this image is not allowed here")
+    server.admit = lambda body: refusal if body["spec"]["containers"][0]["image"] == "8755d764" else None
+    operator = Operator(server)
+    said = [await operator.judge.rejection(operator.observer.views[uid]) for uid in uids.values()]
+    assert [rejection is None for rejection in said] == [False, True]
