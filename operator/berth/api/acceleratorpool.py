@@ -202,7 +202,7 @@ class AcceleratorPoolStatus(Model):
     observed_generation: Annotated[int, Field(ge=0, le=2**53)] | None = None
     """The spec generation that this status is about."""
     conditions: Conditions = ()
-    """Ready (NodesMatched, NoNodes, NodesShared, UnknownAccelerator), TopologyComplete."""
+    """Ready (NodesMatched, NoNodes, NodesShared, UnknownAccelerator, SpecInvalid), TopologyComplete."""
     nodes: Tally | None = None
     """Nodes that belong to it."""
     accelerators: Tally | None = None

@@ -53,6 +53,7 @@ class Observer:
         self._workers: dict[str, dict[str, Worker]] = {}
         self._finished = FinishedRanks()
         self.pools_due = False  # some pool may have become another one: call follow_pools before the next decision
+        self.refused_pools: dict[str, str] = {}  # AcceleratorPools that cannot be read, and why
         self._open_pools = False
         self._absorbing = False
         self._wake, self._changed = wake, changed
@@ -205,7 +206,12 @@ class Observer:
         """Read every AcceleratorPool again; what they leave out follows the labels of their nodes."""
         self.pools_due = False
         nodes = ((node.labels, node.allocatable) for node in self.fleet.nodes.values())
-        if self.fleet.set_pools(pool_specs(self.caches.pools, self.fleet.catalogue, nodes)):
+        specs, refused = pool_specs(self.caches.pools, self.fleet.catalogue, nodes)
+        for name, problem in refused.items():
+            if self.refused_pools.get(name) != problem:
+                _LOG.error("acceleratorpool %s is not readable: %s", name, problem)
+        self.refused_pools = refused
+        if self.fleet.set_pools(specs):
             self._changed()
 
     def _on_priority_class(self, old: wire.PriorityClass | None, new: wire.PriorityClass | None) -> None:

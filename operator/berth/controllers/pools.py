@@ -86,6 +86,9 @@ class Pools:
     async def consider(self, pool: wire.AcceleratorPool) -> bool:
         """Write the status of ``pool`` if that is due; whether it was. Raises: ClusterError."""
         name, meta = pool.metadata.name, pool.metadata
+        problem = self._observer.refused_pools.get(name)
+        if problem is not None and not meta.deleting:
+            return await self._refuse(pool, problem)
         found = self._observer.fleet.pools.get(name)
         if found is None or meta.deleting:
             return False
@@ -101,16 +104,33 @@ class Pools:
                 return False
             if now - memory.moved < MOVING_SECONDS or not self._budget.try_take():
                 return False
+        memory.written = memory.moved = now
+        await self._write(pool, after)
+        return True
+
+    async def _refuse(self, pool: wire.AcceleratorPool, problem: str) -> bool:
+        """Say why ``pool`` is none: its spec cannot be read, though the API server took it. It has no figures then."""
+        before, now = _read(pool), self._monotonic()
+        after = refused(before, problem, pool.metadata.generation, self._wall())
+        memory = self._remember(pool, now)
+        if before == after or now - memory.written < WRITE_SECONDS:
+            return False
+        memory.written = memory.moved = now
+        await self._write(pool, after)
+        return True
+
+    async def _write(self, pool: wire.AcceleratorPool, after: AcceleratorPoolStatus) -> None:
+        meta = pool.metadata
         body = {
             "apiVersion": API_VERSION,
             "kind": ACCELERATOR_POOL.kind,
-            "metadata": {"name": name, "uid": meta.uid},
+            "metadata": {"name": meta.name, "uid": meta.uid},
             "status": after.dump(),
         }
-        memory.written = memory.moved = now
-        answer = await self._client.apply(ACCELERATOR_POOLS, name, body, manager=FIELD_MANAGER, subresource="status")
+        answer = await self._client.apply(
+            ACCELERATOR_POOLS, meta.name, body, manager=FIELD_MANAGER, subresource="status"
+        )
         self._observer.caches.pools.put(answer)
-        return True
 
     def _remember(self, pool: wire.AcceleratorPool, now: float) -> _Memory:
         """What an earlier leader wrote counts as written when this one first saw it."""
@@ -142,6 +162,16 @@ def status(before: AcceleratorPoolStatus, report: PoolReport, generation: int, n
         largest_gang=dict(report.largest_gang),
         fragmentation=f"{round(report.fragmentation * 100)}%",
     )
+
+
+def refused(before: AcceleratorPoolStatus, problem: str, generation: int, now: float) -> AcceleratorPoolStatus:
+    """The status of a pool whose spec cannot be read for ``problem``: what it was found to hold once is dropped."""
+    words = f"{problem}; until then the pool is left out, and its nodes are in pools discovered by their labels"
+    conditions = set_condition(
+        before.conditions, PoolCondition.READY, "False", "SpecInvalid", words, now=now, generation=generation
+    )
+    kept = tuple(each for each in conditions if each.type == PoolCondition.READY)
+    return AcceleratorPoolStatus(observed_generation=generation, conditions=kept)
 
 
 def _status_of(verdict: Verdict) -> Status:

@@ -6,7 +6,6 @@ uses; so a pool may say no more than which nodes and which accelerator.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Final
@@ -20,25 +19,27 @@ from berth.cluster import wire
 from berth.fleet.records import Fabric, Growth, Level, PoolSpec
 from berth.values import CPU, MEMORY, CapacityType, Role, parse_resource, selects
 
-_LOG: Final = logging.getLogger(__name__)
 _TRAINING: Final[tuple[Role, ...]] = ("Training",)
 
 NodeLabels = Iterable[tuple[Mapping[str, str], Mapping[str, int]]]
 """Labels and allocatable resources of every node."""
 
 
-def pool_specs(pools: Iterable[wire.AcceleratorPool], catalogue: Catalogue, nodes: NodeLabels) -> list[PoolSpec]:
-    """Every readable AcceleratorPool; one that is not readable is logged and left out, its nodes are discovered."""
+def pool_specs(
+    pools: Iterable[wire.AcceleratorPool], catalogue: Catalogue, nodes: NodeLabels
+) -> tuple[list[PoolSpec], dict[str, str]]:
+    """Every AcceleratorPool that can be read, and by name why others cannot: those are left out, and their nodes are
+    discovered."""
     known = list(nodes)
-    specs = []
+    specs, refused = list[PoolSpec](), dict[str, str]()
     for pool in pools:
         if pool.metadata.deleting:
             continue
         try:
             specs.append(pool_spec(pool, parse_spec(msgspec.json.decode(pool.spec)), catalogue, known))
         except (ContractProblem, msgspec.DecodeError, ValueError) as problem:
-            _LOG.error("acceleratorpool %s is not readable: %s", pool.metadata.name, problem)
-    return specs
+            refused[pool.metadata.name] = str(problem)
+    return specs, refused
 
 
 def complete(pool: wire.AcceleratorPool) -> bool:

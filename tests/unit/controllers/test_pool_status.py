@@ -191,3 +191,31 @@ async def test_a_defect_over_one_pool_stops_neither_the_loop_nor_the_others(
         with suppress(asyncio.CancelledError):
             await loop
     assert [record.message for record in caplog.records] == ["acceleratorpool a-bad-one: no status"]
+
+
+async def test_a_pool_that_cannot_be_read_says_why_and_takes_it_back() -> None:
+    desk = Desk()
+    await desk.consider()
+    for generation, spec in (
+        (2, {**SPEC, "nodeSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}),
+        (3, SPEC),
+    ):
+        await desk.server.clock.advance(WRITE_SECONDS)
+        body = dict(desk.server.objects["acceleratorpools", "", "ib"])
+        body["metadata"] = {**body["metadata"], "generation": generation}
+        desk.server.put(kinds.ACCELERATOR_POOLS, {**body, "spec": spec})
+        assert await desk.consider()
+        status = desk.status()
+        assert AcceleratorPoolStatus.parse(status).dump() == status
+        ready = next(entry for entry in status["conditions"] if entry["type"] == "Ready")
+        if generation == 2:
+            assert (ready["status"], ready["reason"]) == ("False", "SpecInvalid")
+            assert "spec.nodeSelector.matchExpressions" in ready["message"]
+            assert "pools discovered by their labels" in ready["message"]
+            assert "nodes" not in status
+            await desk.server.clock.advance(700)
+            assert not await desk.consider()
+            desk.restart()
+            assert not await desk.consider()
+        else:
+            assert (ready["status"], status["nodes"]) == ("True", 2)
