@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from berth.controllers.status import restore
+from berth.controllers.status import StatusUnreadable, restore
 from tests.builders.training import StoredJob, make_job
 
 
@@ -58,5 +58,5 @@ def test_an_amount_that_no_job_can_have_cost_is_not_known_and_stops_no_restart()
 def test_what_an_earlier_release_wrote_is_read() -> None:
     assert restore({"cost": {"usd": "36449.28", "lostUsd": "0.00"}}).usd == Decimal("36449.28")
     assert restore({}).usd == 0
-    with pytest.raises(ValueError, match="money"):
+    with pytest.raises(StatusUnreadable, match="money"):
         restore({"cost": {"usd": "a lot"}})
