@@ -86,7 +86,8 @@ def test_a_lost_node_restarts_the_gang_elsewhere_uncharged_and_in_order(jobs: Jo
 
 def test_a_failed_rank_is_charged_and_too_many_fail_the_job(jobs: Jobs) -> None:
     run = {"berth.dev/sim-run": "1s", "berth.dev/sim-exit-code": "7"}
-    jobs.submit("bad", 2, annotations=run, recovery={"maxRestarts": 1})
+    half = {"perWorker": 4, "types": ["H100"]}  # both on one node: no peer's node can have been the cause
+    jobs.submit("bad", 2, annotations=run, recovery={"maxRestarts": 1}, accelerators=half)
     status = jobs.expect_phase("bad", "Failed")
     assert status["restarts"]["failure"] == 2
     assert [attempt["exitCode"] for attempt in status["attempts"]] == [7, 7]

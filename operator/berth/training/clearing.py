@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from berth.api.common import rfc3339
 from berth.training.job import Job, Sight
-from berth.training.recovery import backoff_left
+from berth.training.recovery import backoff_left, exhausted
 from berth.training.state import Delete, JobState, NodeState, Phase, Worker
 from berth.values import format_duration
 
@@ -66,7 +66,7 @@ def kept_nodes(job: Job, state: JobState, sight: Sight) -> tuple[str, ...]:
         return ()
     if state.placement is None or state.placement_attempt != last.number:
         return ()
-    if sight.now - last.end > job.grace + RETURN_SECONDS:
+    if sight.now - last.end > job.grace + RETURN_SECONDS or exhausted(state, job.max_restarts):
         return ()
     if all(worker.ended for worker in sight.workers) and backoff_left(job.name, state, sight.now) > 0:
         return ()

@@ -26,7 +26,16 @@ from berth.training.attempts import (
 )
 from berth.training.clearing import barrier_message, clear, ending_words, past
 from berth.training.job import Job, Sight
-from berth.training.recovery import Fault, awaits_quota, backoff_left, find_fault, lost_after_failure
+from berth.training.recovery import (
+    REFUND_SECONDS,
+    Fault,
+    awaits_quota,
+    backoff_left,
+    exhausted,
+    find_fault,
+    lost_after_failure,
+    refund_left,
+)
 from berth.training.starting import start_fault, starting
 from berth.training.state import ACTIVE, FINISHED, Cause, Delete, Event, JobState, Phase, Reason, Step, Worker
 from berth.values import format_duration, plural
@@ -88,6 +97,13 @@ def _idle(job: Job, state: JobState, sight: Sight) -> Step:
     if lost:
         state, event_refund = refund(state, lost, sight.nodes[lost[0]].lower(), sight.now)
         events.append(event_refund)
+    if exhausted(state, job.max_restarts):
+        left = refund_left(state, sight.now)
+        if left > 0:
+            wake = left if wake is None else min(left, wake)
+            return Step(state, delete=delete, events=tuple(events), wake_after=wake)
+        state, event_failed = fail(state, sight.now, "MaxRestartsExceeded", _exhausted_words(job, state))
+        return Step(state, delete=delete, events=(*events, event_failed), wake_after=wake)
     if live:
         if state.phase == Phase.RESTARTING:
             state = replace(state, message=barrier_message(job, state, live, sight))
@@ -202,7 +218,8 @@ def _stop(job: Job, state: JobState, sight: Sight, fault: Fault) -> Step:
     ended = end(job, state, sight.now, fault)
     events = [Event(_EVENTS.get(fault.reason, "WorkerFailed"), fault.message, warning=True)]
     reason, words = _fatal(job, ended, fault)
-    if reason:
+    doubtful = reason == "MaxRestartsExceeded" and refund_left(ended, sight.now) > 0
+    if reason and not doubtful:
         ended, event = fail(ended, sight.now, reason, words)
         events.append(event)
     elif fault.cause == Cause.QUOTA:
@@ -216,9 +233,13 @@ def _stop(job: Job, state: JobState, sight: Sight, fault: Fault) -> Step:
             message=f"Restarting: {fault.message}",
             avoid=with_avoided(state.avoid, fault.avoid),
         ).with_condition("Placed", False, "Restarting", fault.message, now=sight.now)
+        if doubtful:
+            within = format_duration(REFUND_SECONDS)
+            ended = replace(ended, message=f"{words}: the job fails, unless a node is found lost within {within}")
         used = f"{ended.restarts.failure} of {plural(job.max_restarts, 'restart')} used"
         charge = used if fault.cause == Cause.FAILURE else "not charged"
-        events.append(Event("Restarting", f"after attempt {state.attempt}, {charge}: {fault.message}"))
+        if not doubtful:
+            events.append(Event("Restarting", f"after attempt {state.attempt}, {charge}: {fault.message}"))
     delete, wake = clear(job, sight.workers, sight)
     return Step(ended, delete=delete, events=tuple(events), wake_after=wake if wake is not None else 0.0)
 
@@ -234,11 +255,15 @@ _EVENTS = {
 def _fatal(job: Job, state: JobState, fault: Fault) -> tuple[str, str]:
     if fault.fatal:
         return "RuleFailed", fault.message
-    if fault.cause == Cause.FAILURE and state.restarts.failure > job.max_restarts:
-        return "MaxRestartsExceeded", f"{fault.message}; spec.recovery.maxRestarts is {job.max_restarts}"
+    if exhausted(state, job.max_restarts):
+        return "MaxRestartsExceeded", _exhausted_words(job, state)
     if fault.cause == Cause.START and state.start_attempts >= job.max_start_attempts:
         return "StartFailed", f"{fault.message}{_told_before(state)}; spec.maxStartAttempts is {job.max_start_attempts}"
     return "", ""
+
+
+def _exhausted_words(job: Job, state: JobState) -> str:
+    return f"{state.attempts[-1].message}; spec.recovery.maxRestarts is {job.max_restarts}"
 
 
 def _told_before(state: JobState) -> str:

@@ -190,6 +190,24 @@ def quick_ends(attempts: Sequence[Attempt]) -> int:
     return max(count - AT_ONCE[cause], 0) if cause in AT_ONCE else 0
 
 
+def exhausted(state: JobState, max_restarts: int) -> bool:
+    """Whether the last attempt was one failure more than is forgiven."""
+    return bool(state.attempts) and state.attempts[-1].cause == Cause.FAILURE and state.restarts.failure > max_restarts
+
+
+def refund_left(state: JobState, now: float) -> float:
+    """For how many seconds yet the last failure may turn out to be the loss of a node; 0: it is the job's own.
+
+    Ranks fail at once when a peer's node dies, which is known some 40 s later. A gang on one node has no such peer.
+    """
+    last = state.attempts[-1] if state.attempts else None
+    if last is None or last.end is None or last.cause != Cause.FAILURE or last.rule:
+        return 0.0
+    if state.placement is None or state.placement_attempt != last.number or len(set(state.placement.nodes)) < 2:
+        return 0.0
+    return max(last.end + REFUND_SECONDS - now, 0.0)
+
+
 def lost_after_failure(state: JobState, nodes: Mapping[str, NodeState], now: float, *, held: bool) -> tuple[str, ...]:
     """Nodes of the last attempt that are lost, where it was charged as a failure before that could be known.
 

@@ -44,7 +44,8 @@ def test_a_fabric_that_was_not_there_is_there_once_the_job_is_placed() -> None:
 
 @pytest.mark.parametrize("end", ["failed", "deadline", "succeeded"])
 def test_a_job_that_has_ended_is_placed_no_more(end: str) -> None:
-    live = LiveJob(make_job(max_restarts=0, max_duration=60.0 if end == "deadline" else None)).start()
+    job = make_job(max_restarts=0, max_duration=60.0 if end == "deadline" else None)
+    live = LiveJob(job).start("n0", "n0")
     if end == "failed":
         live.fail()
     elif end == "succeeded":

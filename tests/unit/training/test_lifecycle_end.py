@@ -131,7 +131,7 @@ def test_success_at_the_deadline_is_success() -> None:
 
 @pytest.mark.parametrize("outcome", ["succeeded", "failed"])
 def test_a_finished_job_is_removed_after_its_time_to_live(outcome: str) -> None:
-    live = LiveJob(make_job(ttl=100.0, max_restarts=0)).start()
+    live = LiveJob(make_job(ttl=100.0, max_restarts=0)).start("n0", "n0")
     live.succeed() if outcome == "succeeded" else live.fail()
     live.look()
     live.kubelets()
@@ -152,7 +152,7 @@ def test_without_a_time_to_live_a_finished_job_stays_and_is_never_started_again(
 
 
 def test_pods_left_by_a_failed_job_are_removed() -> None:
-    live = LiveJob(make_job(max_restarts=0)).start()
+    live = LiveJob(make_job(max_restarts=0)).start("n0", "n0")
     live.fail(0)
     live.look()
     assert live.state.phase == Phase.FAILED

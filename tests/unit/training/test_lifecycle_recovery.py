@@ -46,6 +46,12 @@ def test_the_failure_after_the_last_forgiven_one_fails_the_job() -> None:
         live.wait(3600).fail()
         live.look()
         live.kubelets()
+    assert live.state.message == (
+        "llm-2-0: container worker ended with exit code 1; spec.recovery.maxRestarts is 1: the job fails, unless "
+        "a node is found lost within 1m"
+    )
+    assert not live.wait(59).look_until_quiet().wants_placement
+    live.wait(1).look()
     assert live.state.phase == Phase.FAILED
     assert live.state.restarts.failure == 2
     assert live.state.conditions["Failed"].reason == "MaxRestartsExceeded"

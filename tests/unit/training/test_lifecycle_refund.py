@@ -8,7 +8,7 @@ import pytest
 
 from berth.training.recovery import Rule
 from berth.training.state import NodeState, Phase, Restarts, Step
-from tests.builders.training import LiveJob, make_job
+from tests.builders.training import LiveJob, StoredJob, make_job
 
 ANY = Rule("any", "Restart", "NotIn", (3,))
 
@@ -20,7 +20,6 @@ def failed_before_the_loss_was_known(**fields: Any) -> LiveJob:
     assert live.state.phase == Phase.RESTARTING
     assert live.state.restarts == Restarts(failure=1)
     assert all(pod.deleting_since is not None or pod.ended for pod in live.pods.values())
-    assert live.reasons()[-1] == "Restarting"
     return live
 
 
@@ -72,3 +71,50 @@ def test_a_node_that_falls_silent_soon_after_a_peer_failed_was_the_cause(after: 
     live.wait(after).look()
     assert live.state.restarts == Restarts(failure=charged, infrastructure=1 - charged)
     assert ("node n1 is unreachable" in live.state.attempts[-1].message) == (not charged)
+
+
+@pytest.mark.parametrize("state", [NodeState.GONE, NodeState.UNREACHABLE])
+@pytest.mark.parametrize("ended", [False, True])
+def test_the_last_failure_forgiven_no_more_ends_no_job_whose_node_is_found_lost_after_it(
+    state: NodeState, ended: bool
+) -> None:
+    live = failed_before_the_loss_was_known(max_restarts=0)
+    if ended:
+        live.pods.clear()
+        live.look()
+    live.nodes["n2"] = state
+    live.wait(45).look()
+    assert live.state.restarts == Restarts(infrastructure=1)
+    live.nodes["n2"] = NodeState.GONE
+    live.look()
+    live.kubelets()
+    live.look()
+    live.start("n0", "n1", "n3")
+    assert live.state.attempt == 2
+
+
+def test_a_gang_on_one_node_fails_at_once_when_no_more_is_forgiven() -> None:
+    live = LiveJob(make_job(2, max_restarts=0)).start("n0", "n0")
+    live.fail(0)
+    live.look()
+    assert (live.state.phase, live.state.conditions["Failed"].reason) == (Phase.FAILED, "MaxRestartsExceeded")
+
+
+def test_what_awaits_its_end_goes_on_where_the_user_forgives_more() -> None:
+    live = StoredJob(make_job(2, max_restarts=0)).start()
+    live.fail(0)
+    live.look()
+    live.kubelets()
+    assert not live.look_until_quiet().wants_placement
+    live.job = make_job(2, max_restarts=1)
+    assert live.look().wants_placement
+
+
+def test_a_restart_of_the_operator_lengthens_no_wait_for_the_end() -> None:
+    live = StoredJob(make_job(2, max_restarts=0)).start()
+    live.fail(0)
+    live.look()
+    assert live.look().wake_after == 60
+    live.wait(60).look()
+    assert live.state.phase == Phase.FAILED
+    assert live.reasons()[-1] == "Failed"
