@@ -32,13 +32,11 @@ from berth.training.job import Sight
 from berth.training.lifecycle import NAME_SECONDS, advance
 from berth.training.queue import Waiting
 from berth.training.records import Refusal
+from berth.training.recovery import barred_left
 from berth.training.request import lifecycle_job, without_nodes
 from berth.training.state import ACTIVE, FINISHED, Delete, JobState, Phase, Reason, Refused, Step, Worker
 
 _LOG: Final = logging.getLogger(__name__)
-
-AVOID_SECONDS: Final = 60.0
-"""For so long a node that failed a gang is barred to it; after that it is merely the last choice."""
 
 AGAIN_SECONDS: Final = 0.5
 """When to look at a job again that somebody else has just changed; the watch usually brings it sooner."""
@@ -261,8 +259,7 @@ class TrainingJobs:
     def _want(self, view: JobView, state: JobState) -> None:
         assert view.request is not None
         assert view.spec is not None
-        ended = state.attempts[-1].end if state.attempts else None
-        left = (ended or 0.0) + AVOID_SECONDS - self._wall()
+        left = barred_left(state, self._wall())
         request = without_nodes(view.request, state.avoid, hard=left > 0)
         if state.avoid and left > 0:
             self._queue.add_after(view.key, left + 0.1)

@@ -22,6 +22,8 @@ REFUND_SECONDS = 60.0
 """How long after a failure a node found silent, or gone where no pod is left, still counts as its cause."""
 AT_ONCE: Mapping[str, int] = {Cause.FAILURE: 1, Cause.INFRASTRUCTURE: 3}
 """So many quick ends in a row are followed by the next attempt at once; nodes fail in batches, programs do not."""
+FIRST_BARRED_SECONDS = 60.0
+"""For so long a node that failed a gang is barred to it, and longer each time in a row; then it is the last choice."""
 FIRST_QUOTA_SECONDS = 30.0
 LONGEST_QUOTA_SECONDS = 300.0
 """How long a gang waits that a quota did not let start whole; each try costs a part of its pods."""
@@ -188,6 +190,22 @@ def quick_ends(attempts: Sequence[Attempt]) -> int:
             break
         count += 1
     return max(count - AT_ONCE[cause], 0) if cause in AT_ONCE else 0
+
+
+def barred_left(state: JobState, now: float) -> float:
+    """Seconds in which the next placement must not use the nodes that are avoided: 1, 2, 4, 8 and then 10 minutes.
+
+    What counts is how many attempts in a row the infrastructure, or the start itself, ended soon: with nowhere else to
+    go, a gang that came back to a node that still fails would fail with it every minute.
+    """
+    if not state.attempts or not state.avoid:
+        return 0.0
+    causes = (Cause.INFRASTRUCTURE, Cause.START)
+    row = takewhile(
+        lambda attempt: attempt.cause in causes and attempt.ran < QUICK_FAILURE_SECONDS, reversed(state.attempts)
+    )
+    tries = max(len(list(row)), 1)
+    return (state.attempts[-1].end or 0.0) + backoff_seconds(tries, FIRST_BARRED_SECONDS) - now
 
 
 def exhausted(state: JobState, max_restarts: int) -> bool:
