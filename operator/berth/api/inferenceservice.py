@@ -35,7 +35,8 @@ class InferenceServiceSpec(Model):
     priority_class_name: SubdomainName | None = None
     """A PriorityClass; who is served first when capacity is short. Absent: 0."""
     replicas: Replicas = 1
-    """Read with scaling.mode Manual only; written by the scale subresource."""
+    """Read with scaling.mode Manual only, and a number from before it takes no replica away until it is set to
+    another; written by the scale subresource."""
     model: ServedModel
     """What is served."""
     runtime: Runtime | None = None

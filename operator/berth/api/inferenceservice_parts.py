@@ -224,7 +224,8 @@ class Scaling(Model):
     model_config = ConfigDict(json_schema_extra=validated(*checks.SCALING))
 
     mode: Literal["Auto", "Advisory", "Manual"] = "Auto"
-    """Advisory: decide and say, change nothing. Manual: spec.replicas; stopped is Manual with 0."""
+    """Advisory: decide and say, change nothing. Manual: spec.replicas, once that has been set; stopped is Manual
+    with 0."""
     min_replicas: ReplicasAboveZero = 1
     """The floor while awake; zero is what scaleToZero is for."""
     max_replicas: ReplicasAboveZero | None = None

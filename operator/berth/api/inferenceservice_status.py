@@ -114,6 +114,15 @@ class ServiceCost(Model):
     """What it would be without spot."""
 
 
+class UnsetReplicas(Model):
+    """What spec.replicas was while it was not read. Absent once it has been set in Manual."""
+
+    spec_replicas: Tally | None = None
+    """As it was: as long as it is this, nobody has set it."""
+    keeps: Tally | None = None
+    """Replicas that there were when the mode became Manual; it keeps at least as many until spec.replicas is set."""
+
+
 class StartsSeen(Model):
     """Starts of replicas that are alike, for the cold start that plans go by."""
 
@@ -220,5 +229,7 @@ class InferenceServiceStatus(Model):
     """The last ten changes, newest first."""
     cost: ServiceCost | None = None
     """Price as of the last decision."""
+    unset: UnsetReplicas | None = None
+    """What keeps a change to scaling.mode Manual alone from taking replicas away."""
     learned: Learned | None = None
     """What a restart of Berth must not lose."""

@@ -90,6 +90,7 @@ class ServiceEvent:
     SCALED_DOWN: Final = "ScaledDown"
     SCALE_IGNORED: Final = "ScaleIgnored"
     SCALE_CONTESTED: Final = "ScaleContested"
+    REPLICAS_HELD: Final = "ReplicasHeld"
     CAPACITY_LIMITED: Final = "CapacityLimited"
     METRICS_LOST: Final = "MetricsLost"
     METRICS_BACK: Final = "MetricsBack"

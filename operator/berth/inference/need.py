@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from berth.inference import manual
 from berth.inference.records import DemandState
 from berth.inference.service import Memory, Mode, Rules, Sight, Verdict
 from berth.values import format_duration, percent
@@ -34,13 +35,12 @@ class Need:
 
 def needed(rules: Rules, memory: Memory, sight: Sight, carried: float) -> tuple[Need, Memory]:
     """The need, and the memory with its clocks set. ``carried``: the work that the replicas asked for carry."""
-    memory = _clocks(memory, sight)
+    memory = manual.remember(rules, _clocks(memory, sight), sight)
     if memory.held is None:
         memory = replace(memory, held=sum(sight.wanted.values()), held_work=carried, held_capacity=carried)
     total = sum(sight.wanted.values())
     if rules.mode is Mode.MANUAL:
-        count = rules.manual_replicas
-        return Need(0.0, count, count, "Manual", f"scaling.mode is Manual and spec.replicas is {count}"), memory
+        return _manual(rules, memory, total, carried), memory
     if sight.seen.state is DemandState.UNKNOWN:
         return _unknown(rules, memory, sight, total), memory
     refused = _zero_refused(rules, sight)
@@ -49,6 +49,14 @@ def needed(rules: Rules, memory: Memory, sight: Sight, carried: float) -> tuple[
         if rest is not None:
             return rest, memory
     return _measured(rules, sight, total, refused), memory
+
+
+def _manual(rules: Rules, memory: Memory, total: int, carried: float) -> Need:
+    """What is held carries as much as it does: the cheapest mix of so many replicas may be of smaller ones."""
+    count, work = manual.asked(rules, memory), 0.0
+    if manual.holds(rules, memory) and total:
+        work = carried * min(1.0, count / total)
+    return Need(work, count, count, "Manual", manual.words(rules, memory))
 
 
 def _clocks(memory: Memory, sight: Sight) -> Memory:

@@ -55,6 +55,7 @@ def decide(rules: Rules, memory: Memory, sight: Sight, cheapest: Cheapest) -> Pl
     way = _directed(rules, memory, sight, need, free, offers, stays, cheapest, variants)
     mix, memory = way.mix, way.memory
     aim = carried(mix.counts, variants)
+    memory = replace(memory, aimed=mix.replicas)
     shrinks = aim < memory.held_capacity
     if not need.frozen:
         memory = replace(memory, held=mix.replicas, held_work=min(need.work, aim), held_capacity=aim)
@@ -71,7 +72,7 @@ def decide(rules: Rules, memory: Memory, sight: Sight, cheapest: Cheapest) -> Pl
     advice = None
     if rules.mode is Mode.ADVISORY:
         counts, advice, decision = dict(sight.wanted), decision, None
-        memory = replace(memory, held=None)  # nothing was done, so what there is stays what counts
+        memory = replace(memory, held=None, aimed=None)  # nothing was done, so what there is stays what counts
     if decision is not None and _repeats(memory, decision):
         decision = None
     after = sum(counts.values())
@@ -103,7 +104,7 @@ def decide(rules: Rules, memory: Memory, sight: Sight, cheapest: Cheapest) -> Pl
             for name, count in counts.items()
             if count < sight.wanted.get(name, 0)
         },
-        events=events(sight, need, mix, decision, have, after)
+        events=events(rules, memory, sight, need, mix, decision, have, after)
         + (() if advice or turn is None else turned(turn, footing)),
         usd_per_hour=_price(counts, variants),
         on_demand_only_usd_per_hour=_on_demand_price(counts, variants),

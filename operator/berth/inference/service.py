@@ -247,7 +247,8 @@ class Memory:
 
     ``held`` replicas for ``held_work`` are what the last plan aimed at while demand was known, and ``held_capacity``
     what they carry. ``lower_since``: less than that has been enough. ``footing``: how much of it is on spot.
-    ``missed_since`` and ``missed_last``: when the SLO was first and last seen missed.
+    ``missed_since`` and ``missed_last``: when the SLO was first and last seen missed. ``aimed``: replicas of the last
+    plan that was carried out. ``unset`` and ``unset_keeps``: see :mod:`berth.inference.manual`.
     """
 
     decisions: tuple[Decision, ...] = ()
@@ -262,6 +263,9 @@ class Memory:
     footing: Footing | None = None
     missed_since: float | None = None
     missed_last: float | None = None
+    aimed: int | None = None
+    unset: int | None = None
+    unset_keeps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from berth.api.names import ServiceEvent
+from berth.inference import manual
 from berth.inference.fallback import Footing, Turn
 from berth.inference.holds import MISS_HOLDS_SECONDS, miss_ends
 from berth.inference.leaving import leaving_events
@@ -90,7 +91,16 @@ def _missed(memory: Memory, sight: Sight) -> str:
     return f"{text}; after {held} that the replicas there were have not cured, it holds them no longer"
 
 
-def events(sight: Sight, need: Need, mix: Mix, decision: Decision | None, before: int, after: int) -> tuple[Event, ...]:
+def events(
+    rules: Rules,
+    memory: Memory,
+    sight: Sight,
+    need: Need,
+    mix: Mix,
+    decision: Decision | None,
+    before: int,
+    after: int,
+) -> tuple[Event, ...]:
     """What is to be told of the plan; ``before`` and ``after`` are numbers of replicas."""
     events: list[Event] = []
     if decision is not None and after != before:
@@ -108,7 +118,9 @@ def events(sight: Sight, need: Need, mix: Mix, decision: Decision | None, before
         events += leaving_events(sight.replicas, sight.now)
     if lacks := shortage(mix, need):
         events.append(Event(ServiceEvent.CAPACITY_LIMITED, lacks, True))
-    if sight.seen.state is DemandState.UNKNOWN:
+    if manual.holds(rules, memory):
+        events.append(Event(ServiceEvent.REPLICAS_HELD, capitalised(manual.words(rules, memory)), True))
+    elif rules.mode is not Mode.MANUAL and sight.seen.state is DemandState.UNKNOWN:
         events.append(Event(ServiceEvent.METRICS_LOST, capitalised(need.text), True))
     return tuple(events)
 

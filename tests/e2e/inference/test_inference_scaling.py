@@ -65,6 +65,18 @@ def test_kubectl_scale_counts_in_manual_only(services: Services, serving_kubectl
     assert status["phase"] == "Idle"
 
 
+def test_manual_alone_ends_nothing_until_a_number_is_set(services: Services, serving_kubectl: Kubectl) -> None:
+    services.apply("chat", low=3)
+    services.expect_ready("chat", 3)
+    services.patch("chat", scaling={"mode": "Manual"})
+    services.expect_event("chat", "ReplicasHeld")
+    status = services.expect("chat", lambda status: "holding 3 replicas" in status.get("message", ""))
+    assert status["unset"] == {"specReplicas": 1, "keeps": 3}
+    assert services.wanted("chat") == 3
+    serving_kubectl("scale", "bisvc", "chat", "-n", services.namespace, "--replicas=2")
+    assert "unset" not in services.expect_ready("chat", 2)
+
+
 @pytest.mark.parametrize("silent", [("vllm:num_requests",), ("vllm:",)], ids=["no load", "nothing at all"])
 def test_an_engine_without_the_metrics_keeps_its_floor(services: Services, silent: tuple[str, ...]) -> None:
     services.apply("chat", low=2)

@@ -259,6 +259,7 @@ class Services:
             ServiceEvent.CAPACITY_LIMITED,
             ServiceEvent.METRICS_LOST,
             ServiceEvent.REJECTED,
+            ServiceEvent.REPLICAS_HELD,
             ServiceEvent.ROLLOUT_PAUSED,
             ServiceEvent.SCALE_CONTESTED,
         }

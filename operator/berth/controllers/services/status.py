@@ -21,6 +21,10 @@ Json = dict[str, Any]
 IN_TEMPLATES: Final = ("startupSeconds", "cpu", "places", "reference")
 """Of what is learned, what pod templates follow from, and the unit of every other number."""
 
+KEPT: Final = ("variants", "replicas", "readyReplicas", "selector", "decisions", "learned", "unset", "cost", "demand",
+               "forecast", "coldStart")  # fmt: skip
+"""What the status of a service says though its spec cannot be carried out."""
+
 _NUMBERS = re.compile(r"(?:\d[\d.]*(?:e[+-]?\d+)?[smh%]?)+")
 
 
@@ -66,12 +70,15 @@ def restore(status: Mapping[str, Any]) -> tuple[Memory, ColdStarts, Learned]:
         for entry in status.get("conditions") or ()
         if entry["status"] == "False"
     }
+    unset = status.get("unset") or {}
     memory = Memory(
         decisions[:DECISIONS_KEPT],
         unknown_since=untrue.get("MetricsAvailable"),
         last_up=last_up,
         last_down=last_down,
         missed_since=untrue.get("SloMet"),
+        unset=unset.get("specReplicas"),
+        unset_keeps=unset.get("keeps"),
     )
     known = status.get("learned") or {}
     learned = Learned(
@@ -133,6 +140,7 @@ def body(
             "usdPerHour": f"{plan.usd_per_hour:.2f}",
             **_on_demand_only(plan.on_demand_only_usd_per_hour),
         },
+        "unset": _unset(plan.memory),
         "learned": learned_body(learned),
     }
     if figures is not None:
@@ -142,14 +150,18 @@ def body(
     return {key: value for key, value in status.items() if value not in (None, {})}
 
 
+def _unset(memory: Memory) -> Json:
+    entry = {"specReplicas": memory.unset, "keeps": memory.unset_keeps}
+    return {key: value for key, value in entry.items() if value is not None}
+
+
 def _on_demand_only(usd_per_hour: float | None) -> Json:
     return {} if usd_per_hour is None else {"onDemandOnlyUsdPerHour": f"{usd_per_hour:.2f}"}
 
 
 def rejected(reason: str, message: str, generation: int, before: Mapping[str, Any], now: float) -> Json:
     """The status of a service whose spec cannot be carried out; what it runs on is left as it is."""
-    kept = {key: before[key] for key in ("variants", "replicas", "readyReplicas", "selector", "decisions", "learned",
-                                         "cost", "demand", "forecast", "coldStart") if key in before}  # fmt: skip
+    kept = {key: before[key] for key in KEPT if key in before}
     verdicts = {"Accepted": Verdict(False, reason, message)}
     return {
         **kept,
@@ -263,7 +275,10 @@ def _place(variant: str, labels: Requirements) -> Json:
 
 
 def transition(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether a phase, a condition, a count, a decision or what templates use is another one: written at once."""
+    """Whether a phase, a condition, a count, a decision or what templates use is another one: written at once.
+
+    So is what Manual holds: whoever leads next would hold something else.
+    """
     return _outline(before) != _outline(after) or unsaved(before, after)
 
 
@@ -315,7 +330,9 @@ def _outline(status: Mapping[str, Any]) -> tuple[object, ...]:
     )
     variants = tuple(sorted((entry["name"], entry.get("replicas")) for entry in status.get("variants") or ()))
     latest = [entry["time"] for entry in status.get("decisions") or ()][:1]
-    return (status.get("observedGeneration"), status.get("phase"), stated, variants, tuple(latest))
+    return (
+        status.get("observedGeneration"), status.get("phase"), stated, variants, tuple(latest), status.get("unset"),
+    )  # fmt: skip
 
 
 def _sentences(status: Mapping[str, Any]) -> tuple[str, ...]:

@@ -62,6 +62,15 @@ def test_how_long_the_slo_has_been_missed_survives_a_restart() -> None:
     assert restore(status(replace(PLAN, conditions={"SloMet": Verdict(True, "Met")})))[0].missed_since is None
 
 
+@pytest.mark.parametrize("keeps", [None, 12])
+def test_what_manual_holds_is_written_at_once_and_survives_a_restart(keeps: int | None) -> None:
+    held = status(replace(PLAN, memory=replace(PLAN.memory, unset=1, unset_keeps=keeps)))
+    assert transition(status(), held)
+    for known in (held, rejected("NameTaken", "", 1, held, NOW)):
+        memory = restore(known)[0]
+        assert (memory.unset, memory.unset_keeps) == (1, keeps)
+
+
 @pytest.mark.parametrize(("quantile", "shown"), [(0.995, 99), (0.95, 95), (0.29, 29), (0.0, None)])
 def test_a_percentile_is_never_rounded_up_and_absent_where_nothing_is_foreseen(
     quantile: float, shown: int | None
