@@ -176,6 +176,16 @@ class Services(Objects):
         items = self.api.get(path, labelSelector=f"berth.dev/service-name={name}")["items"]
         return {item["metadata"]["name"]: item for item in items}
 
+    def orphan(self, name: str) -> None:
+        """Delete it without its children."""
+        self.api.delete(self.path(name), propagationPolicy="Orphan")
+        assert wait_until(lambda: not self.api.exists(self.path(name)), PATIENCE)
+
+    def owners(self, name: str) -> set[str]:
+        """Identities of what owns its children."""
+        found = [*self.deployments(name).values(), *(self.api.get(path.format(self.namespace)) for path in CHILDREN)]
+        return {owner["uid"] for item in found for owner in item["metadata"].get("ownerReferences", ())}
+
     def wanted(self, name: str) -> int:
         """Replicas that its Deployments ask for."""
         return sum(item["spec"]["replicas"] for item in self.deployments(name).values())

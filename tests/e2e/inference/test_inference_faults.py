@@ -73,6 +73,21 @@ def test_what_is_changed_or_deleted_by_hand_is_put_right(services: Services) -> 
     assert wait_until(lambda: all(services.api.exists(child) for child in children), 10)
 
 
+def test_children_without_an_owner_are_taken_over_and_serve_on(services: Services) -> None:
+    """As after ``kubectl delete --cascade=orphan`` and a restored backup."""
+    services.apply("chat", low=3)
+    services.expect_ready("chat", 3)
+    pods = {pod["metadata"]["uid"] for pod in services.pods("chat")}
+    services.orphan("chat")
+    services.apply("chat", low=3)
+    services.expect_ready("chat", 3)
+    owner = services.get("chat")["metadata"]["uid"]
+    assert wait_until(lambda: services.owners("chat") == {owner}, 10)
+    assert {pod["metadata"]["uid"] for pod in services.pods("chat")} == pods
+    services.delete("chat")
+    assert wait_until(lambda: not services.deployments("chat"), 2 * PATIENCE)
+
+
 def test_a_deleted_service_takes_its_children_along(services: Services) -> None:
     services.apply("chat", low=2)
     services.expect_ready("chat", 2)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from berth.api.names import FIELD_MANAGER, LABEL_APPLIED_HASH
 from berth.cluster import wire
@@ -16,6 +17,7 @@ from berth.cluster.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, HTTP_ROUTES, PO
 from berth.controllers.services.childwatch import WATCHED
 from berth.controllers.services.deployments import ServiceDeployments
 from berth.controllers.services.observe import ServiceObserver
+from berth.controllers.services.ownership import adoption, foreign, orphaned, owned
 from berth.controllers.services.plans import service_plan
 from berth.controllers.services.rollout import NO_SPACE, Space, Turn, turns
 from berth.controllers.services.view import ServiceView
@@ -25,6 +27,9 @@ from berth.inference.service import Plan
 from berth.render.service.exposure import disruption_budget, http_route, service
 from berth.render.service.plan import Json
 
+_LOG: Final = logging.getLogger(__name__)
+Child = TypeVar("Child", bound=wire.Object)
+
 AGAIN_SECONDS: Final = 60.0
 """After so long a child that is not watched is read again: somebody may have deleted it."""
 
@@ -32,8 +37,11 @@ AGAIN_SECONDS: Final = 60.0
 class NameTaken(Exception):
     """An object of the name that a child must have belongs to something else."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what} exists and belongs to something else; rename the service or remove it")
+    def __init__(self, kind: str, meta: wire.Meta, view: ServiceView) -> None:
+        super().__init__(
+            f"{kind} {meta.name} exists and belongs to something else: {foreign(meta, view)}; rename the service or"
+            " remove it"
+        )
 
 
 class ServiceChildren:
@@ -101,6 +109,7 @@ class ServiceChildren:
         spaces: Mapping[str, Space],
     ) -> Turn | None:
         live = self._observer.deployments(view)
+        live = {name: await self._adopted(view, DEPLOYMENTS, known) for name, known in live.items()}
         goals = {name: template for name, template in templates.items() if name in live and name not in view.refused}
         turn = turns(live, goals)
         for name, count in plan.counts.items():
@@ -131,9 +140,20 @@ class ServiceChildren:
     async def _unheard(self, view: ServiceView, name: str) -> wire.Deployment | None:
         """A Deployment that is there though the cache has not heard of it. Raises: NameTaken."""
         found = await self._client.find(DEPLOYMENTS, name, view.key[0])
-        if found is not None and not _owned(found.metadata, view.uid):
-            raise NameTaken(f"Deployment {name}")
-        return found
+        return None if found is None else await self._adopted(view, DEPLOYMENTS, found)
+
+    async def _adopted(self, view: ServiceView, kind: Kind[Child], found: Child) -> Child:
+        """``found`` as a child of the service, which takes it over where it has lost its owner. Raises: NameTaken."""
+        meta = found.metadata
+        if owned(meta, view.uid):
+            return found
+        if not orphaned(meta, view):
+            raise NameTaken(kind.kind, meta, view)
+        _LOG.info("inferenceservice %s: takes over %s %s, which had lost its owner", view.name, kind.kind, meta.name)
+        answer = await self._client.patch(kind, meta.name, adoption(meta, view), view.key[0])
+        if isinstance(answer, wire.Deployment):
+            self._observer.caches.deployments.put(answer)
+        return answer
 
     async def _give_up_lost(self, view: ServiceView) -> None:
         """Delete pods whose node is gone, so that others are made in their place now and not after a minute."""
@@ -150,8 +170,8 @@ class ServiceChildren:
         view.checked[kind.kind] = now  # a deletion from here on takes it back
         try:
             found = await self._client.find(kind, body["metadata"]["name"], view.key[0])
-            if found is not None and not _owned(found.metadata, view.uid):
-                raise NameTaken(f"{kind.kind} {found.metadata.name}")
+            if found is not None:
+                found = await self._adopted(view, kind, found)
             if found is None or found.metadata.labels.get(LABEL_APPLIED_HASH) != digest:
                 await self._client.apply(kind, body["metadata"]["name"], body, view.key[0], manager=FIELD_MANAGER)
         except BaseException:
@@ -162,11 +182,7 @@ class ServiceChildren:
     async def _withdraw(self, view: ServiceView) -> None:
         """Take back a route that may no longer be there."""
         found = await self._client.find(HTTP_ROUTES, view.key[1], view.key[0])
-        if found is not None and _owned(found.metadata, view.uid):
+        if found is not None and (owned(found.metadata, view.uid) or orphaned(found.metadata, view)):
             await self._client.delete(HTTP_ROUTES, found.metadata.name, view.key[0], uid=found.metadata.uid)
         view.applied.pop("HTTPRoute", None)
         view.spec_exposed = False
-
-
-def _owned(meta: wire.Meta, uid: str) -> bool:
-    return any(owner.uid == uid for owner in meta.owner_references)

@@ -14,6 +14,7 @@ from berth.cluster import wire
 from berth.cluster.cache import Cache
 from berth.cluster.client import ApiClient
 from berth.cluster.kinds import DISRUPTION_BUDGETS, SERVICES
+from berth.controllers.services.ownership import owned
 from berth.controllers.services.view import ServiceKey, ServiceView
 
 WATCHED: Final = (SERVICES, DISRUPTION_BUDGETS)
@@ -45,7 +46,9 @@ class ChildWatch:
             key = (known.metadata.namespace, known.metadata.labels.get(LABEL_SERVICE_NAME, ""))
             view = self._view(key)
             found = new.metadata.labels.get(LABEL_APPLIED_HASH) if new is not None else None
-            if view is not None and (new is None or view.applied.get(kind, found) != found):
+            if view is None:
+                return
+            if new is None or not owned(new.metadata, view.uid) or view.applied.get(kind, found) != found:
                 view.checked.pop(kind, None)
                 self._wake(key)
 

@@ -20,6 +20,7 @@ from berth.cluster.cache import Cache
 from berth.cluster.store import Index
 from berth.controllers.facts import defect_words
 from berth.controllers.services.facts import bound_at, crashes, replica, service_key, start_seconds
+from berth.controllers.services.ownership import orphaned, owned
 from berth.controllers.services.status import restore
 from berth.controllers.services.troubles import waiting
 from berth.controllers.services.view import ServiceKey, ServiceView
@@ -89,12 +90,12 @@ class ServiceObserver:
         )
 
     def deployments(self, view: ServiceView) -> dict[str, wire.Deployment]:
-        """Its Deployments by variant, those being deleted left out."""
+        """Its Deployments by variant, those being deleted left out; also one that has lost its owner."""
         found = self._deployments.get(view.key).values()
         return {
             deployment.metadata.labels[LABEL_VARIANT]: deployment
             for deployment in found
-            if not deployment.metadata.deleting and _owned(deployment.metadata, view.uid)
+            if not deployment.metadata.deleting and _belongs(deployment.metadata, view)
         }
 
     def wanted(self, view: ServiceView) -> dict[str, int]:
@@ -273,8 +274,8 @@ def _owner_key(deployment: wire.Deployment) -> ServiceKey | None:
     return (deployment.metadata.namespace, name) if name and LABEL_VARIANT in labels else None
 
 
-def _owned(meta: wire.Meta, uid: str) -> bool:
-    return any(owner.uid == uid for owner in meta.owner_references)
+def _belongs(meta: wire.Meta, view: ServiceView) -> bool:
+    return owned(meta, view.uid) or (orphaned(meta, view) and meta.name == meta.labels[LABEL_VARIANT])
 
 
 def _matters(old: wire.Pod, new: wire.Pod) -> bool:

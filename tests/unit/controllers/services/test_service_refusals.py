@@ -48,6 +48,12 @@ class Server:
         known = self.objects.get((kind.kind, name))
         return kind.decode(json.dumps(known).encode()) if known is not None else None
 
+    async def patch(self, kind: Kind[Any], name: str, body: Json, namespace: str) -> Any:
+        self.written.append(kind.kind)
+        meta = self.objects[kind.kind, name]["metadata"]
+        meta |= {**body["metadata"], "resourceVersion": str(len(self.written) + 10)}
+        return await self.find(kind, name, namespace)
+
     async def apply(
         self, kind: Kind[Any], name: str, body: Json, namespace: str, *, manager: str, subresource: str = ""
     ) -> Any:
