@@ -10,10 +10,12 @@ from berth.api.names import FIELD_MANAGER, SCALE_MANAGER
 from berth.cluster import wire
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import Conflict, Invalid
-from berth.cluster.kinds import DEPLOYMENT_WRITERS, DEPLOYMENTS
+from berth.cluster.kinds import DEPLOYMENT_WRITERS, DEPLOYMENTS, DISRUPTION_BUDGETS, SERVICES, Kind
 from berth.controllers.services.contest import writers
+from berth.controllers.services.upkeep import lost, others
 from berth.devcluster.api import Api
 from berth.render.service.deployment import deployment, deployment_scale
+from berth.render.service.exposure import disruption_budget, service
 from berth.render.service.plan import ServicePlan
 from tests.builders.services import make_plan, make_service
 
@@ -58,3 +60,33 @@ async def test_who_else_sets_a_count_is_named(client: ApiClient, api: Api, known
     api.patch(path, {"spec": {"replicas": 7}}, fieldManager="autoscaler")
     found = await client.get(DEPLOYMENT_WRITERS, meta.name, meta.namespace)
     assert writers(found.metadata.managed_fields, (FIELD_MANAGER, SCALE_MANAGER)) == ("autoscaler (through scale)",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "render", "change", "field"),
+    [
+        (SERVICES, service, {"selector": {"app": "other"}}, "spec.selector"),
+        (SERVICES, service, {"sessionAffinity": "ClientIP"}, ""),
+        (SERVICES, service, {"ports": [{"name": "http", "port": 8000, "targetPort": 9}]}, "spec.ports[0].targetPort"),
+        (DISRUPTION_BUDGETS, disruption_budget, {"maxUnavailable": 0}, "spec.maxUnavailable"),
+        (DISRUPTION_BUDGETS, disruption_budget, {"selector": {"matchLabels": {"app": "other"}}}, "spec.selector"),
+    ],
+)
+async def test_the_server_tells_what_others_have_changed_of_a_child(
+    client: ApiClient, api: Api, namespace: str, kind: Kind[Any], render: Any, change: dict[str, Any], field: str
+):
+    own = make_service("Triton")
+    body = render(ServicePlan(own.name, namespace, own.uid, own.spec, own.catalogue))
+
+    async def missing() -> tuple[str, str]:
+        found = await client.get(kind.written(), own.name, namespace)
+        fields = found.metadata.managed_fields
+        return lost(body, fields, FIELD_MANAGER), others(fields, FIELD_MANAGER)
+
+    await client.apply(kind, own.name, body, namespace, manager=FIELD_MANAGER)
+    assert (await missing())[0] == ""
+    api.patch(kind.path(namespace, own.name), {"spec": change}, fieldManager="hand")
+    assert (await missing())[0] == field
+    assert (await missing())[1] == "hand"
+    await client.apply(kind, own.name, body, namespace, manager=FIELD_MANAGER)
+    assert (await missing())[0] == ""

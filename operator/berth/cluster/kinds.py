@@ -6,7 +6,7 @@ in the shell is generic over it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, Generic, TypeVar
 
@@ -55,6 +55,10 @@ class Kind(Generic[T]):
     def api_version(self) -> str:
         """``v1`` or ``group/version``."""
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    def written(self) -> Kind[wire.Written]:
+        """The same resource, read for who has set its fields."""
+        return replace(self, type=wire.Written)  # type: ignore[arg-type, return-value]
 
     def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
         """The URL path; without ``namespace`` the whole cluster, without ``name`` the collection.
@@ -110,7 +114,7 @@ ACCELERATOR_POOLS: Final = Kind(GROUP, VERSION, "acceleratorpools", "Accelerator
 PRIORITY_CLASSES: Final = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, wire.PriorityClass)
 POD_GROUPS: Final = Kind("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", True, wire.PodGroup)
 DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", True, wire.Deployment)
-DEPLOYMENT_WRITERS: Final = Kind("apps", "v1", "deployments", "Deployment", True, wire.Written)
+DEPLOYMENT_WRITERS: Final = DEPLOYMENTS.written()
 DISRUPTION_BUDGETS: Final = Kind(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, wire.PodDisruptionBudget
 )

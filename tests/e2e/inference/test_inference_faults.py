@@ -68,6 +68,11 @@ def test_what_is_changed_or_deleted_by_hand_is_put_right(services: Services) -> 
     assert wait_until(lambda: services.api.exists(path) and services.api.get(path)["metadata"]["uid"] != before, 30)
     services.expect_ready("chat", 2)
     children = [path.format(services.namespace) for path in CHILDREN]
+    selector = services.api.get(children[0])["spec"]["selector"]
+    services.api.patch(children[0], {"spec": {"selector": {"berth.dev/service-name": "other", "app": "x"}}})
+    services.api.patch(children[1], {"spec": {"maxUnavailable": 0}})
+    assert wait_until(lambda: services.api.get(children[0])["spec"]["selector"] == selector, 10)
+    assert wait_until(lambda: services.api.get(children[1])["spec"]["maxUnavailable"] == "10%", 10)
     for child in children:
         services.api.delete(child)
     assert wait_until(lambda: all(services.api.exists(child) for child in children), 10)

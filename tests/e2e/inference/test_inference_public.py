@@ -95,6 +95,10 @@ def test_a_route_is_there_only_behind_tls_and_a_policy(services: Services) -> No
     route = services.api.get(f"{ROUTES.format(services.namespace)}/chat")
     assert route["spec"]["hostnames"] == ["chat.example.com"]
     assert route["spec"]["rules"][0]["backendRefs"][0]["name"] == "chat"
+    path = f"{ROUTES.format(services.namespace)}/chat"
+    parents = [*route["spec"]["parentRefs"], {"name": "edge", "sectionName": "http"}]
+    services.api.patch(path, {"spec": {"parentRefs": parents}})
+    assert wait_until(lambda: services.api.get(path)["spec"]["parentRefs"] == route["spec"]["parentRefs"], PATIENCE)
     services.api.delete(f"{POLICIES.format(services.namespace)}/chat-auth")
     services.expect_condition("chat", "Exposed", "False", "PolicyNotFound")
     assert wait_until(lambda: not has_route(services), PATIENCE), "a route without protection stays"

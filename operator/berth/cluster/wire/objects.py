@@ -110,9 +110,10 @@ class Deployment(Wire, frozen=True):
 
 
 class ManagedFields(Wire, frozen=True):
-    """``metav1.ManagedFieldsEntry``: who set which fields, a tree of ``f:<name>``, and through which subresource."""
+    """``metav1.ManagedFieldsEntry``: who set which fields (a tree of ``f:<name>``), and how."""
 
     manager: str = ""
+    operation: str = ""
     subresource: str = ""
     fields_v1: dict[str, Any] = {}
 

@@ -20,6 +20,7 @@ from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.ownership import adoption, foreign, orphaned, owned
 from berth.controllers.services.plans import service_plan
 from berth.controllers.services.rollout import NO_SPACE, Space, Turn, turns
+from berth.controllers.services.upkeep import Mends, lost, others
 from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
 from berth.inference.records import Variant
@@ -59,6 +60,7 @@ class ServiceChildren:
     ) -> None:
         self._client, self._observer, self._fleet = client, observer, fleet
         self._again, self._clock = again, clock
+        self._mends = Mends()
         self.deployments = ServiceDeployments(client, observer, fleet, wall=wall)
 
     async def carry_out(
@@ -169,15 +171,36 @@ class ServiceChildren:
             return
         view.checked[kind.kind] = now  # a deletion from here on takes it back
         try:
-            found = await self._client.find(kind, body["metadata"]["name"], view.key[0])
+            found = await self._client.find(kind.written(), body["metadata"]["name"], view.key[0])
             if found is not None:
-                found = await self._adopted(view, kind, found)
+                found = await self._adopted(view, kind.written(), found)
             if found is None or found.metadata.labels.get(LABEL_APPLIED_HASH) != digest:
                 await self._client.apply(kind, body["metadata"]["name"], body, view.key[0], manager=FIELD_MANAGER)
+            else:
+                await self._mend(view, kind, body, found)
         except BaseException:
             view.checked.pop(kind.kind, None)
             raise
         view.applied[kind.kind] = digest
+
+    async def _mend(self, view: ServiceView, kind: Kind[Any], body: Json, found: wire.Written) -> None:
+        """Apply a child again whose fields others have changed, unless they do so again and again."""
+        fields, name = found.metadata.managed_fields, found.metadata.name
+        field, key, now = lost(body, fields, FIELD_MANAGER), (view.uid, kind.kind), self._clock()
+        if not field:
+            return
+        if self._mends.waits(key, now):
+            view.checked.pop(kind.kind, None)
+            return
+        _LOG.warning("inferenceservice %s: %s of %s %s was changed by %s and is put right; change the service instead",
+                     view.name, field, kind.kind, name, others(fields, FIELD_MANAGER))  # fmt: skip
+        await self._client.apply(kind, name, body, view.key[0], manager=FIELD_MANAGER)
+        self._mends.done(key, now)
+
+    def forget(self, view: ServiceView) -> None:
+        """The service is gone."""
+        self._mends.forget(view.uid)
+        self.deployments.forget(view)
 
     async def _withdraw(self, view: ServiceView) -> None:
         """Take back a route that may no longer be there."""

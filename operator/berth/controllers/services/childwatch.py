@@ -1,4 +1,4 @@
-"""Children that somebody else has deleted, or relabelled, come back at once.
+"""Children that somebody else has deleted, or changed, come back at once.
 
 Only what carries the label of a service is watched, and of that only metadata is kept. Routes are not: their kind may
 not be served, and few services have one; they are read again now and then.
@@ -40,7 +40,7 @@ class ChildWatch:
         yield from self._caches
 
     def _subscriber(self, kind: str) -> Callable[[wire.Object | None, wire.Object | None], None]:
-        def changed(old: wire.Object | None, new: wire.Object | None) -> None:
+        def heard(old: wire.Object | None, new: wire.Object | None) -> None:
             known = new or old
             assert known is not None
             key = (known.metadata.namespace, known.metadata.labels.get(LABEL_SERVICE_NAME, ""))
@@ -48,8 +48,14 @@ class ChildWatch:
             found = new.metadata.labels.get(LABEL_APPLIED_HASH) if new is not None else None
             if view is None:
                 return
-            if new is None or not owned(new.metadata, view.uid) or view.applied.get(kind, found) != found:
+            changed = old is not None and new is not None and _edition(old) != _edition(new)
+            if changed or new is None or not owned(new.metadata, view.uid) or view.applied.get(kind, found) != found:
                 view.checked.pop(kind, None)
                 self._wake(key)
 
-        return changed
+        return heard
+
+
+def _edition(child: wire.Object) -> int:
+    """Another number where the spec is another one; of kinds that do not count that, where anything is."""
+    return child.metadata.generation or child.metadata.version

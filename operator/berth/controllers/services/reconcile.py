@@ -142,7 +142,7 @@ class Services:
     def forget(self, view: ServiceView) -> None:
         """The service is gone."""
         self._planner.forget(view)
-        self._children.deployments.forget(view)
+        self._children.forget(view)
         self._judge.forget(view.uid)
         self._exposure.forget(view.uid)
         self._writer.forget(view.uid)

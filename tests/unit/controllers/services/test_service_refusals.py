@@ -61,6 +61,8 @@ class Server:
         old = self.objects.get((kind.kind, name), {})
         meta = {"uid": f"uid-of-{name}", **old.get("metadata", {}), **body.get("metadata", {})}
         meta["resourceVersion"] = str(len(self.written) + 10)
+        fields = {"f:spec": {f"f:{name}": {} for name in body.get("spec", ())}}
+        meta["managedFields"] = [{"manager": manager, "operation": "Apply", "fieldsV1": fields}]
         parts = {part: {**old.get(part, {}), **body.get(part, {})} for part in ("spec", "status")}
         self.objects[kind.kind, name] = {**old, "metadata": meta, **parts}
         return await self.find(kind, name, namespace)
