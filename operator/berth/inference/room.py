@@ -16,9 +16,10 @@ from berth.catalogue.records import Catalogue
 from berth.fleet.arrays import Bools, Ints64
 from berth.fleet.fleet import Fleet
 from berth.fleet.pool import Pool
+from berth.inference.misfit import misfit
 from berth.inference.records import Variant
 from berth.inference.supply import places_of
-from berth.values import CPU, MEMORY, MOST_AMOUNT, CapacityType, Resources, Toleration, tolerated
+from berth.values import CPU, MEMORY, MOST_AMOUNT, CapacityType, Requirements, Resources, Toleration, tolerated
 
 Tolerations = tuple[Toleration, ...]
 
@@ -36,6 +37,7 @@ class Rooms:
         self._places: dict[str, tuple[int, Mapping[int, tuple[CapacityType, str]]]] = {}
         self._masks: dict[tuple[str, CapacityType, str, Tolerations], tuple[int, Bools]] = {}
         self._totals: dict[tuple[object, ...], tuple[int, int]] = {}
+        self._misfits: dict[tuple[object, ...], tuple[int, str]] = {}
         self._shapes: dict[str, int] = {}  # pool -> devices of the smallest node that it has, or had last
         self._growing: dict[tuple[str, str], tuple[str, int]] = {}  # holder, variant -> pool, nodes to come
 
@@ -51,6 +53,26 @@ class Rooms:
             if len(self._totals) >= MOST_TOTALS:
                 self._totals.clear()
             known = self._totals[key] = (pool.version, total)
+        return known[1]
+
+    def misfit(
+        self, variant: Variant, needs: Resources, tolerations: Tolerations, terms: tuple[Requirements, ...]
+    ) -> str:
+        """Why no node of the variant's place would ever take such a pod; see :func:`berth.inference.misfit.misfit`.
+
+        Empty where the pool grows: nodes that would join may be others.
+        """
+        pool = self._fleet.pools.get(variant.pool)
+        if pool is None or pool.spec.growth is not None:
+            return ""
+        key = (variant.pool, variant.capacity_type, variant.zone, tolerations, terms, tuple(sorted(needs.items())))
+        known = self._misfits.get(key)
+        if known is None or known[0] != pool.version:
+            rows = np.zeros(len(pool), bool)
+            rows[self._place(pool, variant)] = True
+            if len(self._misfits) >= MOST_TOTALS:
+                self._misfits.clear()
+            known = self._misfits[key] = (pool.version, misfit(pool, rows, needs, tolerations, terms))
         return known[1]
 
     def nodes(self, variant: Variant, needs: Resources, wanted: int, tolerations: Tolerations = ()) -> list[str]:
@@ -70,14 +92,18 @@ class Rooms:
             return 0
         if not len(pool.row):
             return self._per_joining(pool, needs)
-        place = (variant.capacity_type, variant.zone)
-        rows = [row for row, found in self.places(pool).items() if found[0] == place[0] and place[1] in ("", found[1])]
+        rows = self._place(pool, variant)
         if not rows:
             return 0
         wanted = [(resource, min(amount, MOST_AMOUNT)) for resource, amount in needs.items() if amount > 0]
         fit = [np.maximum(pool.bare_of(resource)[rows], 0) // amount for resource, amount in wanted]
         each = np.minimum.reduce(fit) if fit else np.zeros(len(rows), np.int64)
         return int(each[each > 0].min(initial=MOST_AMOUNT)) if (each > 0).any() else 0
+
+    def _place(self, pool: Pool, variant: Variant) -> list[int]:
+        """The rows of the variant's place, whether they can be used now or not."""
+        kind, zone = variant.capacity_type, variant.zone
+        return [row for row, found in self.places(pool).items() if found[0] == kind and zone in ("", found[1])]
 
     def _per_joining(self, pool: Pool, needs: Resources) -> int:
         devices = needs.get(pool.resource, 0)
@@ -113,6 +139,7 @@ class Rooms:
             known.pop(pool, None)
         self._masks = {key: mask for key, mask in self._masks.items() if key[0] != pool}
         self._totals = {key: total for key, total in self._totals.items() if key[0] != pool}
+        self._misfits = {key: known for key, known in self._misfits.items() if key[0] != pool}
 
     def grow(self, holder: str, variant: Variant, needs: Resources, wanted: int) -> None:
         """``holder`` waits for nodes for ``wanted`` pods of ``variant``; others do not have them."""

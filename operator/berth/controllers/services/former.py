@@ -49,16 +49,23 @@ def _recorded(name: str, view: ServiceView, choice: Choice) -> Variant:
     )
 
 
-def placed(plan: Plan, choice: Choice) -> Verdict:
-    """The condition Placed."""
-    notes = "; ".join(entry.sentence for entry in choice.found.excluded if not entry.absent)
+def placed(plan: Plan, choice: Choice, misfits: Mapping[str, str]) -> Verdict:
+    """The condition Placed. ``misfits``: by variant, why the template fits none of its nodes."""
+    notes = "; ".join([*misfits.values(), *(entry.sentence for entry in choice.found.excluded if not entry.absent)])
     count = sum(count for name, count in plan.counts.items() if name not in choice.variants)
     stays = f"{plural(count, 'running replica')} kept until others carry the work"
     if not choice.found.found:
         return Verdict(False, "NoCandidate", _joined(choice.found.why_none(), stays if count else ""))
+    if unfit(choice, misfits):
+        return Verdict(False, "TemplateFitsNoNode", shorten(notes))
     if count:
         return Verdict(False, "ReplicasKept", _joined(notes, stays))
     return Verdict(True, "VariantsChosen", shorten(notes))
+
+
+def unfit(choice: Choice, misfits: Mapping[str, str]) -> str:
+    """Why the template fits no node of any variant; empty where there is one that it fits."""
+    return "; ".join(misfits.values()) if misfits.keys() >= choice.variants.keys() else ""
 
 
 def _joined(why: str, stays: str) -> str:

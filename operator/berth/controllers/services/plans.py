@@ -19,6 +19,7 @@ from berth.inference.records import Variant
 from berth.inference.room import Tolerations
 from berth.render.service.deployment import deployment_template, template_hash
 from berth.render.service.plan import DeploymentPlan, ServicePlan
+from berth.training.request import RequestProblem, node_terms
 from berth.values import Requirements, Resources, Toleration, parse_resources
 
 CPU_STEPS: Final = (16_000, 8_000, 4_000, 2_000, 1_000)
@@ -151,6 +152,14 @@ def pod_needs(spec: Mapping[str, Any]) -> Resources:
         parse_resources(whole.get("limits") or {}),
         parse_resources(spec.get("overhead") or {}),
     )
+
+
+def own_terms(template: Mapping[str, Any]) -> tuple[Requirements, ...]:
+    """Which nodes the user's template allows: ORed terms; none where it says nothing, or what only the server reads."""
+    try:
+        return node_terms(template.get("spec") or {})
+    except (RequestProblem, KeyError, TypeError, AttributeError):
+        return ()
 
 
 def _asked(container: Mapping[str, Any]) -> dict[str, int]:

@@ -17,7 +17,7 @@ from berth.controllers.facts import defect_words, shorten
 from berth.controllers.services.children import NameTaken, ServiceChildren
 from berth.controllers.services.demand import DemandBook, Known
 from berth.controllers.services.exposure import Exposure, Opening
-from berth.controllers.services.former import placed
+from berth.controllers.services.former import placed, unfit
 from berth.controllers.services.judge import TemplateJudge
 from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.planner import LOOK_PERIODS, ServicePlanner
@@ -160,7 +160,10 @@ class Services:
         extra = self._extra(view, plan, choice, known, exposed)
         return body(
             told(
-                plan, view.refused, trouble(self._observer.pods(view), self._observer.deployments(view), self._wall())
+                plan,
+                view.refused,
+                trouble(self._observer.pods(view), self._observer.deployments(view), self._wall()),
+                unfit(choice, self._market.misfits(view, choice)),
             ),
             view.object.metadata.generation,
             view.key[1],
@@ -189,7 +192,7 @@ class Services:
     ) -> dict[str, Verdict]:
         """Conditions that the plan does not know of."""
         verdicts = {"Accepted": self._objection(view) or Verdict(True, "Valid")}
-        verdicts["Placed"] = placed(plan, choice)
+        verdicts["Placed"] = placed(plan, choice, self._market.misfits(view, choice))
         if view.rules.mode is not Mode.MANUAL:
             verdicts["ForecastTrusted"] = known.trusted
         if view.spot_available is not None:

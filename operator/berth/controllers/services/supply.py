@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from berth.api.inferenceservice import InferenceServiceSpec
+from berth.controllers.services.plans import own_terms
 from berth.controllers.services.rollout import Space
 from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
@@ -146,7 +147,9 @@ class Market:
         view.needs[variant.name] = needs
         have = wanted.get(variant.name, 0)
         cold = self.cold_start(view, choice, variant, COLD_QUANTILE, cached=False)
-        if full(variant.name):  # those that found no node are no supply, so that others are asked for in their place
+        if full(variant.name) or self._misfit(
+            view, variant
+        ):  # those that found no node are no supply, so that others are asked for in their place
             return candidate.offer(min(have, view.bound.get(variant.name, have)), cold_start_seconds=cold)
         if standing is not None and not self._grows(variant):
             have = min(have, standing.get(variant.name, 0))
@@ -156,6 +159,19 @@ class Market:
             cold_start_seconds=cold,
             growth_seconds=self.node_seconds,
         )
+
+    def misfits(self, view: ServiceView, choice: Choice) -> dict[str, str]:
+        """Variants whose place has no node that the service's template would fit, however empty, with the reason."""
+        found = {entry.variant.name: self._misfit(view, entry.variant) for entry in choice.found.found}
+        return {
+            name: f"{choice.variants[name].accelerator} in pool {choice.variants[name].pool}: {words}"
+            for name, words in found.items()
+            if words
+        }
+
+    def _misfit(self, view: ServiceView, variant: Variant) -> str:
+        assert view.spec is not None
+        return self._rooms.misfit(variant, *self._pod_facts(view, variant), own_terms(view.spec.template or {}))
 
     def _basis(self, spec: InferenceServiceSpec, request: ServiceRequest, reference: str) -> str:
         """What a capacity was learned of: the model, the engine as it runs, the promise, what the estimate rests on."""

@@ -1,0 +1,113 @@
+"""Why a pod template fits no node of a place, however empty, in words that name its field and what would fit.
+
+Without them a service whose template asks for what no node has looks like one for which the fleet is too small.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from berth.fleet.arrays import Bools
+from berth.fleet.pool import Pool
+from berth.values import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    MOST_AMOUNT,
+    Requirements,
+    Resources,
+    Toleration,
+    plural,
+    tolerated,
+)
+
+SHOWN: Final = 3
+"""Values or keys that are named as examples."""
+_SELECTOR: Final = "spec.template.spec (nodeSelector, affinity)"
+_UNITS: Final = ((60, "Ei"), (50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki"))
+
+
+def misfit(
+    pool: Pool,
+    rows: Bools,
+    needs: Resources,
+    tolerations: tuple[Toleration, ...],
+    terms: tuple[Requirements, ...],
+) -> str:
+    """Why none of ``rows``, the nodes of the place, would take a pod; empty where one would, or where there is none.
+
+    ``terms`` are the template's own: ORed, each ANDed, none for any node. O(nodes).
+    """
+    if not rows.any():
+        return ""
+    selected = rows & pool.matching(terms) if terms else rows
+    if not selected.any():
+        return _unselected(pool, rows, terms)
+    open_rows = selected.copy()
+    for number, taints in enumerate(pool.taint_classes):
+        if taints and not tolerated(taints, tolerations):
+            open_rows &= pool.taint_class != number
+    if not open_rows.any():
+        return _tainted(pool, selected, tolerations)
+    return _short(pool, open_rows, needs)
+
+
+def _unselected(pool: Pool, rows: Bools, terms: tuple[Requirements, ...]) -> str:
+    """The first requirement that no node meets, and what nodes have instead."""
+    labels = [pool.labels[row] for row in np.flatnonzero(rows).tolist()]
+    unmet = [next((entry for entry in term if not any(map(entry.matches, labels))), None) for term in terms]
+    found = next((entry for entry in unmet if entry is not None), None)
+    if found is None or any(entry is None for entry in unmet):
+        return f"{_SELECTOR} asks for labels that none of its {plural(len(labels), 'node')} has all at once"
+    values = sorted({known[found.key] for known in labels if found.key in known})
+    asked = f"{found.key} {found.operator} {', '.join(found.values[:SHOWN])}".strip()
+    have = f"they have {', '.join(values[:SHOWN])} there" if values else "they do not have that label"
+    return f"{_SELECTOR} asks for {asked}, which none of its {plural(len(labels), 'node')} meets: {have}"
+
+
+def _tainted(pool: Pool, rows: Bools, tolerations: tuple[Toleration, ...]) -> str:
+    """The taints that nothing tolerates."""
+    classes = {int(number) for number in pool.taint_class[rows]}
+    keys = sorted(
+        {
+            taint.key
+            for number in classes
+            for taint in pool.taint_classes[number]
+            if not tolerated((taint,), tolerations)
+        }
+    )
+    count = plural(int(rows.sum()), "node")
+    named = ", ".join(keys[:SHOWN])
+    return f"all {count} it may use are tainted {named}, which spec.template.spec.tolerations does not tolerate"
+
+
+def _short(pool: Pool, rows: Bools, needs: Resources) -> str:
+    """The resource of which no node has enough beside its daemons."""
+    fits, most = rows.copy(), {}
+    for resource, amount in sorted(needs.items()):
+        if amount > 0:
+            column = pool.bare_of(resource)
+            most[resource] = int(column[rows].max(initial=0))
+            fits &= column >= amount
+    if fits.any():
+        return ""
+    lacks = next((name for name, amount in most.items() if amount < needs[name]), None)
+    if lacks is None:
+        return "no node has at once all that a replica asks for (spec.template.spec: resources)"
+    least = "at least " if needs[lacks] >= MOST_AMOUNT else ""
+    says = f"a replica asks for {least}{amount_words(lacks, needs[lacks])} (spec.template.spec: resources)"
+    if most[lacks] <= 0:
+        return f"{says}, and no node has any to give; correct the name or take it out"
+    return f"{says}, and no node has more than {amount_words(lacks, most[lacks])} beside its daemons; ask for less"
+
+
+def amount_words(resource: str, amount: int) -> str:
+    """An amount for people: cores, bytes or pieces, with the resource's name."""
+    if resource == CPU:
+        return f"{amount / 1000:.12g} cpu"
+    if resource in (MEMORY, EPHEMERAL_STORAGE):
+        power, unit = next((each for each in _UNITS if amount >> each[0]), _UNITS[-1])
+        return f"{amount / (1 << power):.4g}{unit} of {resource}"
+    return f"{amount} {resource}"
