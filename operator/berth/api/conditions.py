@@ -39,6 +39,7 @@ class ServiceCondition:
     SPOT_AVAILABLE: Final = "SpotAvailable"
     EXPOSED: Final = "Exposed"
     PREFETCHED: Final = "Prefetched"
+    SCALE_CONTESTED: Final = "ScaleContested"
 
 
 def set_condition(

@@ -14,6 +14,7 @@ from berth.api import names
 from berth.api.cel import VALIDATIONS
 from berth.api.common import CODE_DEFAULT, FORM
 from berth.api.crd import DEFINITIONS, Definition
+from berth.api.meanings import CONDITIONS, EVENTS, ConditionMeaning
 from berth.api.output import write_generated
 
 _HEADER: Final = "<!-- Generated from operator/berth/api by `make crds`. Do not edit. -->\n"
@@ -21,6 +22,10 @@ _CONVENTIONS: Final = """\
 Durations are written as in Gateway API (`90s`, `10m`, `1h30m`; 30 days are `720h`), bytes as quantities (`840G` is not
 `840Gi`), shares as `80%`, money as decimal strings. `Auto` says the same as leaving the field out. A default marked
 with `*` lives in the operator and not in the object: a later release may choose another."""
+_CONDITIONS: Final = """\
+True is the good side, but for states that are reached, as in Job, and for ScaleContested. Types and reasons are API;
+the sentence beside them is for people and may change. Where nothing is to be done it heals by itself.
+"""
 
 Node = Mapping[str, Any]
 
@@ -45,6 +50,10 @@ def page(definition: Definition) -> str:
         "## status\n",
         "Enumerations are open here: a newer operator may write values that are not listed.\n",
         _table(status, "status"),
+        "## Conditions\n",
+        _CONDITIONS,
+        _conditions(CONDITIONS[definition.names.kind]),
+        *_events(definition.names.kind),
         "## What the API server refuses\n",
         "Besides a missing required field, a value of another type and a number or length out of bounds:\n",
         _refusals(schema),
@@ -175,6 +184,28 @@ def _nodes(node: object) -> Iterator[Node]:
     elif isinstance(node, list):
         for value in node:
             yield from _nodes(value)
+
+
+def _conditions(types: Sequence[ConditionMeaning]) -> str:
+    rows = ["| Condition | Reason | What it says | What to do |", "|---|---|---|---|"]
+    for entry in types:
+        rows.append(f"| **{entry.type}** | | {_cell(entry.says)} | |")
+        rows += [
+            f"| {told.status} | `{told.reason}` | {_cell(told.says)} | {_cell(told.do)} |" for told in entry.reasons
+        ]
+        if entry.others:
+            rows.append(f"| False | others | {_cell(entry.others)} | See the pods. |")
+    return "\n".join(rows) + "\n"
+
+
+def _events(kind: str) -> Iterator[str]:
+    """The section on events, where the kind has any."""
+    if EVENTS[kind]:
+        rows = ["| Event | Type | What it says |", "|---|---|---|"]
+        for told in EVENTS[kind]:
+            rows.append(f"| `{told.reason}` | {'Warning' if told.warning else 'Normal'} | {_cell(told.says)} |")
+        yield "## Events\n"
+        yield "\n".join(rows) + "\n"
 
 
 def _columns(definition: Definition) -> str:
