@@ -199,7 +199,7 @@ COLUMNS = {
     },
 }  # fmt: skip
 WIDE = {
-    "trainingjob": {"QUEUE": "research", "POSITION": "3", "START": "2026-12-01T10:00:00Z", "MESSAGE": "all is well"},
+    "trainingjob": {"QUEUE": "research", "POSITION": "3", "MESSAGE": "all is well"},
     "inferenceservice": {"METHOD": "SeasonalNaive", "MESSAGE": "all is well"},
     "acceleratorpool": {},
 }

@@ -170,7 +170,6 @@ DEFINITIONS: Final = (
             _AGE,
             Column("Queue", ".spec.queueName", wide=True),
             Column("Position", ".status.queue.position", "integer", wide=True),
-            Column("Start", ".status.queue.expectedStartTime", wide=True),
             Column("Message", ".status.message", wide=True),
         ),
         selectable=(".status.phase", ".spec.queueName"),

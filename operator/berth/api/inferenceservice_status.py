@@ -42,7 +42,8 @@ class Variant(Model):
     ready_replicas: Tally | None = None
     """Of them ready."""
     usd_per_hour: StatusMoney | None = None
-    """Price of one replica."""
+    """Price of one replica: the pool's, else the catalogue's, on spot less its discount; an estimate where neither is
+    known."""
 
 
 class DemandStatus(Model):
@@ -51,9 +52,9 @@ class DemandStatus(Model):
     state: StatusText
     """Value, Idle or Unknown."""
     current: StatusText | None = None
-    """Absent when Unknown."""
+    """Work now: 1 is one replica of the reference accelerator full, as sized. Absent when Unknown."""
     forecast: StatusText | None = None
-    """At the horizon."""
+    """Work that is to be ready at the horizon."""
     horizon_seconds: Seconds | None = None
     """Cold start and control period."""
     percentile: Annotated[int, Field(ge=0, le=100)] | None = None
@@ -74,7 +75,8 @@ class ForecastStatus(Model):
 
 
 class ColdStartStatus(Model):
-    """Measured start-up time."""
+    """Time from a replica's creation until it serves: as measured, and as the catalogue expects until enough was seen;
+    or as spec.coldStart.estimate states."""
 
     p50_seconds: Seconds | None = None
     """Median."""
@@ -94,11 +96,11 @@ class Decision(Model):
     to_replicas: Tally
     """After."""
     reason: StatusText
-    """In one CamelCase word."""
+    """In one CamelCase word; docs/autoscaling.md lists them."""
     message: Message | None = None
     """In one sentence."""
     bound_by: StatusText | None = None
-    """The limit that kept it from going further."""
+    """The limit that kept it from going further; docs/autoscaling.md lists them."""
     next_possible_time: Time | None = None
     """When the next change of this direction may come."""
 
@@ -107,7 +109,7 @@ class ServiceCost(Model):
     """Price as of the last decision."""
 
     usd_per_hour: StatusMoney | None = None
-    """Of all replicas."""
+    """Of all replicas that are decided on, at the prices of variants."""
     usd_per_million_tokens: StatusMoney | None = None
     """At the current demand."""
     on_demand_only_usd_per_hour: StatusMoney | None = None
@@ -224,7 +226,7 @@ class InferenceServiceStatus(Model):
     forecast: ForecastStatus | None = None
     """The forecast in use."""
     cold_start: ColdStartStatus | None = None
-    """Measured start-up time."""
+    """The cold start that plans go by."""
     decisions: Annotated[tuple[Decision, ...], Field(max_length=DECISIONS_KEPT), atomic()] = ()
     """The last ten changes, newest first."""
     cost: ServiceCost | None = None

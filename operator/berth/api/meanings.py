@@ -159,7 +159,7 @@ SERVICE_CONDITIONS: Final = (
             Meaning("False", "SpecInvalid", "The spec contradicts itself or cannot be read.", _READ),
             Meaning("False", "WeightsUnreadable", "The engine cannot read weights from `model.uri`.", "Take a URI that the message names, or mount the weights by the template."),
             Meaning("False", "NameTaken", "A Service, Deployment or other child of that name belongs to somebody else.", "Rename the service, or delete the object."),
-            Meaning("False", "TemplateRefused", "The API server would not take a replica's pod, or a child of the service.", "Change the template, or what refuses it: Pod Security, a LimitRange, a quota."),
+            Meaning("False", "TemplateRefused", "The API server would not take a replica's pod, or a child of the service.", "Change the template, or what refuses it: Pod Security, a LimitRange."),
             Meaning("False", "Forbidden", "An admission policy of the cluster refuses a child of the service.", "See the policy that the message names."),
             Meaning("False", "UnknownPriorityClass", "`priorityClassName` names none that exists; replicas that run stay.", "Create the PriorityClass or name another; the service goes on by itself."),
             Meaning("False", INTERNAL_ERROR, _DEFECT, _REPORT),

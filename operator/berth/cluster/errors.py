@@ -22,6 +22,7 @@ Exceptions
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -144,6 +145,14 @@ class TooManyRequests(ApiError):
 
 class Unavailable(ApiError):
     """5xx: the server, or what stands before it, cannot answer now."""
+
+
+def log_level(problem: ClusterError, failures: int) -> int:
+    """How loud a look that failed is: its first conflict is how writers take turns, and worth no one's attention.
+
+    ``failures``: how often in a row the object's looks have failed, this one included.
+    """
+    return logging.INFO if isinstance(problem, Conflict) and failures <= 1 else logging.WARNING
 
 
 class _WireCause(msgspec.Struct, rename="camel"):

@@ -12,7 +12,7 @@ from typing import Any, Final
 from berth.catalogue.overlay import LiveCatalogue
 from berth.cluster.cache import Cache
 from berth.cluster.client import ApiClient
-from berth.cluster.errors import ClusterError, NotLeading
+from berth.cluster.errors import ClusterError, NotLeading, log_level
 from berth.cluster.events import EventRecorder
 from berth.cluster.kinds import (
     ACCELERATOR_POOLS,
@@ -240,7 +240,8 @@ class App:
                 raise  # else a leader that is certain again a moment later would have a worker less
             except ClusterError as problem:
                 delay = self.queue.retry(key)
-                _LOG.warning("trainingjob %s/%s: %s; again in %.1f s", *key, problem, delay)
+                level = log_level(problem, self.queue.failures(key))
+                _LOG.log(level, "trainingjob %s/%s: %s; again in %.1f s", *key, problem, delay)
                 self.metrics.reconciles.labels("trainingjob", "error").inc()
             except Exception as problem:  # one bad object must not stop the others
                 delay = self.queue.retry(key)

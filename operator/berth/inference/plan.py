@@ -281,7 +281,7 @@ def _decision(
     elif (after > before and need.work == 0) or (after == need.floor and after > before and need.work < after - 1):
         reason = "MinReplicas" if rules.mode is not Mode.MANUAL else "Manual"
     carry = "carries" if after == 1 else "carry"
-    text = f"{need.text}; {plural(after, 'replica')} {carry} {carried(counts, variants):.3g}"
+    text = f"{need.text}; {plural(after, 'replica')} {carry} {carried(counts, variants):.3g} of work"
     possible = sight.now + rules.down_after if after < before else sight.now
     if way.hold is not None and way.hold.until is not None:
         possible = max(possible, way.hold.until)

@@ -147,3 +147,15 @@ def test_generation_is_deterministic_and_loads_as_what_it_describes() -> None:
 def test_crds_are_small_enough_for_client_side_apply() -> None:
     sizes = {name: len(text) for name, text in crd.crd_files().items()}
     assert max(sizes.values()) < 262_144, "`kubectl apply` without --server-side must work too"
+
+
+@each_kind
+def test_no_column_is_of_a_field_that_nothing_reports(definition: Definition) -> None:
+    """Such a column of ``kubectl get`` would be blank for ever, which looks like something missing."""
+    described = dict(nodes(definition.schema()))
+    for column in definition.columns:
+        path = column.path.split("[?")[0].removesuffix(".*")
+        if path.startswith(".metadata"):
+            continue
+        assert path in described, f"{column.name} is of no field"
+        assert "not reported yet" not in described[path]["description"].lower(), column.name

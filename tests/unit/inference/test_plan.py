@@ -306,7 +306,7 @@ def test_a_decision_that_is_not_carried_out_yet_is_not_made_again() -> None:
 def test_a_decision_has_its_inputs_its_bound_and_when_the_next_may_come() -> None:
     made = plan(make_sight(2.0, 10, foreseen=3.0), memory=PATIENT)
     assert made.decision is not None
-    assert made.decision.message == ("Demand is 2 and 3 is to be ready in 2m (quantile 90%); 5 replicas carry 5")
+    assert made.decision.message == "Demand is 2 and 3 is to be ready in 2m (quantile 90%); 5 replicas carry 5 of work"
     assert made.decision.bound_by == "MaxDown"
     assert made.decision.next_possible == NOW + Rules().down_after
 

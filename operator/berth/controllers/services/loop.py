@@ -13,7 +13,7 @@ from berth.api.names import LABEL_SERVICE_NAME
 from berth.cluster import wire
 from berth.cluster.cache import Cache
 from berth.cluster.client import ApiClient
-from berth.cluster.errors import ClusterError, NotLeading
+from berth.cluster.errors import ClusterError, NotLeading, log_level
 from berth.cluster.events import EventRecorder
 from berth.cluster.kinds import DEPLOYMENTS, INFERENCE_SERVICES
 from berth.cluster.queue import QueueClosed, WorkQueue
@@ -203,7 +203,8 @@ class ServiceLoop:
                 raise  # else a leader that is certain again a moment later would have a worker less
             except ClusterError as problem:
                 delay = self.queue.retry(key)
-                _LOG.warning("inferenceservice %s/%s: %s; again in %.1f s", *key, problem, delay)
+                level = log_level(problem, self.queue.failures(key))
+                _LOG.log(level, "inferenceservice %s/%s: %s; again in %.1f s", *key, problem, delay)
                 self._metrics.reconciles.labels("inferenceservice", "error").inc()
             except Exception as problem:  # one bad object must not stop the others
                 delay = self.queue.retry(key)
