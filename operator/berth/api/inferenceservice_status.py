@@ -21,6 +21,9 @@ from berth.api.common import (
 )
 
 DECISIONS_KEPT = 10
+STARTS_KEPT = 64
+VARIANTS_KEPT = 512
+"""Above what a service has on every accelerator, pool and zone of a large fleet."""
 Tally = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
@@ -187,11 +190,11 @@ class Learned(Model):
 
     startup_seconds: Seconds | None = None
     """Start-up budget in force in the pods' probes."""
-    cold_starts: Annotated[tuple[StartsSeen, ...], Field(max_length=64), atomic()] = ()
+    cold_starts: Annotated[tuple[StartsSeen, ...], Field(max_length=STARTS_KEPT), atomic()] = ()
     """Starts seen."""
-    cpu: Annotated[tuple[VariantCpu, ...], Field(max_length=64), atomic()] = ()
+    cpu: Annotated[tuple[VariantCpu, ...], Field(max_length=VARIANTS_KEPT), atomic()] = ()
     """CPU where the template names none."""
-    places: Annotated[tuple[VariantPlace, ...], Field(max_length=64), atomic()] = ()
+    places: Annotated[tuple[VariantPlace, ...], Field(max_length=VARIANTS_KEPT), atomic()] = ()
     """Labels of nodes that pod templates ask for."""
     reference: StatusText | None = None
     """The accelerator of which one replica, as sized, is the unit of demand."""
@@ -219,7 +222,7 @@ class InferenceServiceStatus(Model):
     """Of them ready."""
     selector: Annotated[str, Field(max_length=1024)] | None = None
     """Of the pods, serialized as HPA and KEDA read it."""
-    variants: Annotated[tuple[Variant, ...], Field(max_length=64), list_map("name")] = ()
+    variants: Annotated[tuple[Variant, ...], Field(max_length=VARIANTS_KEPT), list_map("name")] = ()
     """What it runs on."""
     demand: DemandStatus | None = None
     """Demand as the last decision saw it."""

@@ -20,6 +20,8 @@ from berth.catalogue.serving import Serving
 
 KEPT: Final = 48
 """Samples kept per key; older ones describe older images and drivers."""
+KEYS_KEPT: Final = 64
+"""Keys kept, those seen last: models are renamed and pools replaced for as long as a service lives."""
 ENOUGH: Final = 8
 """With so many samples of its own a key needs nothing from wider groups or the prior."""
 STEPS: Final = (60, 120, 180, 300, 600, 900, 1200, 1800, 2700, 3600, 7200)
@@ -64,7 +66,7 @@ class Key:
 
 @dataclass(slots=True)
 class ColdStarts:
-    """Samples by key, newest last."""
+    """Samples by key, newest last; of keys too the one that was seen last is the last."""
 
     samples: dict[Key, list[float]] = field(default_factory=dict)
 
@@ -73,9 +75,12 @@ class ColdStarts:
         if not (math.isfinite(seconds) and seconds > 0):
             return
         for group in key.wider():
-            known = self.samples.setdefault(group, [])
+            known = self.samples.pop(group, [])
             known.append(seconds)
             del known[:-KEPT]
+            self.samples[group] = known
+        while len(self.samples) > KEYS_KEPT:
+            del self.samples[next(iter(self.samples))]
 
     def count(self, key: Key) -> int:
         """Starts seen of exactly this key."""
@@ -119,7 +124,7 @@ class ColdStarts:
         return seconds > max(warm, self.quantile(replace(key, cached=False), 0.5, cold))
 
     def record(self) -> list[dict[str, Any]]:
-        """For status: plain values, keys in order, samples in whole seconds."""
+        """For status: plain values, the key seen last is the last, samples in whole seconds."""
         return [
             {
                 "model": key.model,
@@ -128,7 +133,7 @@ class ColdStarts:
                 "cached": key.cached,
                 "seconds": [max(1, round(sample)) for sample in known],
             }
-            for key, known in sorted(self.samples.items())
+            for key, known in self.samples.items()
         ]
 
     @classmethod

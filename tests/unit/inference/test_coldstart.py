@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from berth.inference.coldstart import (
     ENOUGH,
     KEPT,
+    KEYS_KEPT,
     STEPS,
     ColdStarts,
     Key,
@@ -55,6 +56,17 @@ def test_a_new_pool_starts_like_the_others_of_its_accelerator() -> None:
 
 def test_cached_starts_are_another_matter() -> None:
     assert seen(KEY, *[30.0] * ENOUGH).count(replace(KEY, cached=True)) == 0
+
+
+def test_models_that_were_served_long_ago_are_forgotten_also_by_the_next_process() -> None:
+    starts = ColdStarts()
+    for number in range(KEYS_KEPT):
+        starts = ColdStarts.restore(starts.record())
+        starts.observe(replace(KEY, model=f"llama-{number}"), 30.0)
+        starts.observe(KEY, 60.0)
+    assert len(starts.record()) == KEYS_KEPT
+    assert starts.count(KEY) == KEPT
+    assert starts.count(replace(KEY, model="llama-0")) == 0
 
 
 def test_old_samples_are_forgotten() -> None:

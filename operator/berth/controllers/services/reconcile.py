@@ -177,11 +177,12 @@ class Services:
         )
 
     def _learned(self, view: ServiceView) -> Learned:
+        used = view.places.keys() | self._observer.deployments(view).keys()
         return Learned(
             view.startup_seconds,
             view.starts.record(),
             self._demand.of(view).model.record(),
-            view.cpu,
+            {name: amount for name, amount in view.cpu.items() if name in used},
             view.reference,
             view.capacities.record(),
             view.places,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from berth.api.common import rfc3339, shorten, unix_seconds
+from berth.api.inferenceservice_status import VARIANTS_KEPT
 from berth.api.names import API_VERSION, INFERENCE_SERVICE, LABEL_SERVICE_NAME
 from berth.inference.calibrate import in_use
 from berth.inference.coldstart import ColdStarts
@@ -134,7 +135,7 @@ def body(
         "replicas": len(alive),
         "readyReplicas": sum(replica.ready for replica in alive),
         "selector": f"{LABEL_SERVICE_NAME}={name}",
-        "variants": [_variant(key, count, variants.get(key), alive) for key, count in sorted(plan.counts.items())],
+        "variants": [_variant(key, plan.counts[key], variants.get(key), alive) for key in _shown(plan.counts)],
         "decisions": [_decision_body(decision) for decision in plan.memory.decisions],
         "cost": {
             "usdPerHour": f"{plan.usd_per_hour:.2f}",
@@ -203,6 +204,11 @@ def patch(name: str, uid: str, status: Json) -> Json:
     }
 
 
+def _shown(counts: Mapping[str, int]) -> list[str]:
+    """The variants of a status in order: all, or as many as it admits, those with the most replicas."""
+    return sorted(sorted(counts, key=lambda name: (-counts[name], name))[:VARIANTS_KEPT])
+
+
 def _variant(name: str, count: int, variant: Variant | None, replicas: Sequence[Replica]) -> Json:
     ready = sum(replica.ready for replica in replicas if replica.variant == name)
     entry: Json = {"name": name, "replicas": count, "readyReplicas": ready}
@@ -260,8 +266,10 @@ def learned_body(learned: Learned) -> Json:
         "startupSeconds": learned.startup_seconds or None,
         "coldStarts": [dict(start) for start in learned.cold_starts],
         "forecast": learned.forecast or None,
-        "cpu": [{"variant": name, "millicores": amount} for name, amount in sorted(learned.cpu.items())],
-        "places": [_place(name, labels) for name, labels in sorted(learned.places.items())],
+        "cpu": [
+            {"variant": name, "millicores": amount} for name, amount in sorted(learned.cpu.items())[:VARIANTS_KEPT]
+        ],
+        "places": [_place(name, labels) for name, labels in sorted(learned.places.items())[:VARIANTS_KEPT]],
         "reference": learned.reference or None,
         "capacities": [dict(entry) for entry in learned.capacities],
     }

@@ -69,12 +69,12 @@ class Server:
 
 
 class Desk:
-    """The service ``chat`` on a pool of L4s."""
+    """The service ``chat`` on pools of L4s, one node each."""
 
-    def __init__(self) -> None:
+    def __init__(self, *names: str) -> None:
         self.server: Any = Server()
-        pools = [make_pool("l4", accelerator="L4", roles=("Inference",))]
-        fleet = make_fleet([make_node("n0", pool="l4", devices=4)], pools=pools)
+        pools = [make_pool(name, accelerator="L4", roles=("Inference",)) for name in names or ("l4",)]
+        fleet = make_fleet([make_node(f"n-{pool.name}", pool=pool.name, devices=4) for pool in pools], pools=pools)
         self.told: list[str] = []
         self.unclassed: dict[str, str] = {}
         recorder: Any = SimpleNamespace(

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from berth.api.inferenceservice import parse_status
+from berth.api.inferenceservice_status import VARIANTS_KEPT
 from berth.controllers.services.status import Figures, Learned, body, conditions, moved, rejected, restore, transition
 from berth.inference.coldstart import ColdStarts, Key
 from berth.inference.service import Decision, Memory, Phase, Plan, Verdict
 from berth.values import Requirement
 from tests.builders.services import make_replicas, make_variant
+from tests.unit.controllers.services.test_service_refusals import Desk
 
 NOW = 1_700_000_000.0
 UP = Decision(NOW - 60, 1, 3, "Demand", "Demand is 3", "MaxUp", NOW)
@@ -128,3 +131,19 @@ def test_another_capacity_is_worth_a_write_and_one_more_trial_is_none(record: st
     before = status()
     after = {**before, "learned": {**before["learned"], "capacities": [capacity(record)]}}
     assert moved(before, after) is expected
+
+
+async def test_a_service_that_may_run_in_a_hundred_pools_remembers_those_that_it_uses() -> None:
+    written = await Desk(*(f"l4-{number}" for number in range(100))).look()
+    parse_status(written)
+    used = [entry["name"] for entry in written["variants"]]
+    assert used
+    assert [entry["variant"] for entry in written["learned"]["cpu"]] == used
+
+
+def test_a_status_admits_what_is_written_of_any_number_of_variants() -> None:
+    counts = {f"v{number}": number for number in range(VARIANTS_KEPT + 9)}
+    many = replace(learned(), cpu=dict.fromkeys(counts, 8000), places=dict.fromkeys(counts, ()))
+    written = body(replace(PLAN, counts=counts), 1, "chat", {}, (), FIGURES, many, {}, {}, NOW)
+    parse_status(written)
+    assert min(entry["replicas"] for entry in written["variants"]) == 9, "the smallest are left out"
