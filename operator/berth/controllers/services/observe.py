@@ -19,7 +19,8 @@ from berth.cluster import wire
 from berth.cluster.cache import Cache
 from berth.cluster.store import Index
 from berth.controllers.facts import defect_words
-from berth.controllers.services.facts import bound_at, crashes, replica, service_key, start_seconds
+from berth.controllers.services.facts import bound_at, crashes, is_ready, replica, service_key
+from berth.controllers.services.fetches import ended_at
 from berth.controllers.services.ownership import orphaned, owned
 from berth.controllers.services.status import restore
 from berth.controllers.services.troubles import waiting
@@ -32,6 +33,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 UNHEARD_SECONDS: Final = 60.0
 """Longer than the watch of nodes lags behind that of pods."""
+FAILED_SECONDS: Final = 600.0
+"""For so long an evicted pod says something of the next ones. Its object may stay for months."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +143,15 @@ class ServiceObserver:
         return (view.object.metadata.generation, tuple(sorted(self.wanted(view).items())), pods, view.nodes_changed)
 
     def crashing(self, view: ServiceView, most: int) -> frozenset[str]:
-        """Variants whose servers ended ``most`` times or more while none of their pods is or was ready."""
+        """Variants whose servers ended ``most`` times or more while none of their pods is ready."""
         ended: dict[str, int] = {}
         fine: set[str] = set()
+        since = self._wall() - FAILED_SECONDS
         for pod in self._pods.get(view.key).values():
             name = pod.metadata.labels.get(LABEL_VARIANT, "")
-            count = crashes(pod)
-            ended[name] = ended.get(name, 0) + count
-            if not count and start_seconds(pod) is not None:
+            if not pod.finished or ended_at(pod) >= since:
+                ended[name] = ended.get(name, 0) + crashes(pod)
+            if is_ready(pod):
                 fine.add(name)
         return frozenset(name for name, count in ended.items() if count >= most and name not in fine)
 

@@ -44,24 +44,26 @@ class Choice:
 
 
 class Market:
-    """Candidates per service, computed again only when its spec, the catalogue or what pools consist of changed."""
+    """Candidates per service, computed again only when its spec, what its annotations say of the model, the catalogue
+    or what pools consist of changed."""
 
     def __init__(self, fleet: Fleet, rooms: Rooms, pod_facts: PodFacts) -> None:
         self._fleet, self._rooms, self._pod_facts = fleet, rooms, pod_facts
         self._supplies: dict[str, tuple[int, Supply | None]] = {}
         self._version = 0
         self._catalogue: object = None
-        self._choices: dict[str, tuple[tuple[int, int, int], Choice]] = {}
+        self._choices: dict[str, tuple[tuple[object, ...], Choice]] = {}
 
     def choice(self, view: ServiceView) -> Choice:
         """What ``view`` may run on. Raises: ValueProblem, which a validated spec does not."""
         assert view.spec is not None
         self._refresh()
-        known, learned = self._choices.get(view.uid), view.capacities
-        if known is not None and known[0] == (view.object.metadata.generation, self._version, learned.version):
+        known, learned, meta = self._choices.get(view.uid), view.capacities, view.object.metadata
+        traits = [meta.annotations.get(entry.annotation) for entry in self._fleet.catalogue.serving.traits.values()]
+        state = (meta.generation, *traits, self._version)  # a generation says nothing of annotations
+        if known is not None and known[0] == (*state, learned.version):
             return known[1]
-        meta = view.object.metadata
-        request = service_request(meta.name, view.spec, view.object.metadata.annotations, self._fleet.catalogue)
+        request = service_request(meta.name, view.spec, meta.annotations, self._fleet.catalogue)
         supplies = [entry for _, entry in self._supplies.values() if entry is not None]
         reference = (known[1].found.reference if known is not None else "") or view.reference
         estimated = candidates(request, supplies, self._fleet.catalogue, reference)
@@ -71,7 +73,7 @@ class Market:
         sized = {entry.variant.name: entry.variant.capacity for entry in estimated.found}
         choice = Choice(request, found, sized)
         view.former = outlived(view.former, known[1] if known is not None else None, choice)
-        self._choices[view.uid] = ((meta.generation, self._version, learned.version), choice)
+        self._choices[view.uid] = ((*state, learned.version), choice)
         view.reference = choice.found.reference or view.reference
         return choice
 

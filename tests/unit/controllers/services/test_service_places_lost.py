@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
+from berth.api.common import rfc3339
 from berth.cluster import wire
 from berth.cluster.cache import Cache
 from berth.cluster.kinds import DEPLOYMENTS, INFERENCE_SERVICES, NODES, PODS
-from berth.controllers.services.observe import UNHEARD_SECONDS, ServiceCaches, ServiceObserver
+from berth.controllers.services.facts import CRASHES
+from berth.controllers.services.observe import FAILED_SECONDS, UNHEARD_SECONDS, ServiceCaches, ServiceObserver
 from berth.controllers.services.plans import pod_facts
 from berth.controllers.services.supply import Market
 from berth.controllers.services.view import ServiceKey
@@ -48,11 +51,14 @@ class Watched:
         self.woken.clear()
 
 
-def pod(name: str, node: str = "n") -> wire.Pod:
+def pod(name: str, node: str = "n", created: float | None = None, **status: Any) -> wire.Pod:
     labels = {"berth.dev/service-name": "chat", "berth.dev/variant": "v", "pod-template-hash": "h"}
     owner = {"kind": "ReplicaSet", "name": "v-h", "uid": "u", "controller": True}
-    meta = {"name": name, "namespace": "serving", "uid": f"uid-of-{name}", "labels": labels, "ownerReferences": [owner]}
-    found: wire.Pod = PODS.decode(json.dumps({"metadata": meta, "spec": {"nodeName": node}}).encode())
+    meta: dict[str, Any] = {"name": name, "namespace": "serving", "uid": f"uid-of-{name}", "labels": labels}
+    meta["ownerReferences"] = [owner]
+    if created is not None:
+        meta["creationTimestamp"] = rfc3339(created)
+    found: wire.Pod = PODS.decode(json.dumps({"metadata": meta, "spec": {"nodeName": node}, "status": status}).encode())
     return found
 
 
@@ -102,6 +108,41 @@ def test_a_node_that_nobody_hears_of_is_gone_though_nobody_saw_it_go(after: floa
     assert watched.observer.lost(watched.view) == []
 
 
+NOW = 1_700_000_000.0
+READY = [{"type": "Ready", "status": "True"}]
+
+
+def ended(*counts: int, **status: Any) -> list[wire.Pod]:
+    """Pods whose servers have ended so often."""
+    servers = [[{"name": "server", "restartCount": count}] for count in counts]
+    return [pod(f"e{server[0]['restartCount']}", containerStatuses=server, **status) for server in servers]
+
+
+def evicted(count: int, seconds_ago: float) -> list[wire.Pod]:
+    return [pod(f"gone-{number}", created=NOW - seconds_ago, phase="Failed") for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("pods", "stops"),
+    [
+        (ended(2, 1), True),
+        (ended(0, 2), False),
+        ([*ended(3), pod("ready", conditions=READY)], False),
+        ([*ended(3), *ended(5, conditions=READY)], False),
+        (evicted(CRASHES, 0.0), True),
+        (evicted(CRASHES, FAILED_SECONDS + 1), False),
+    ],
+    ids=["crashing", "too few", "one serves", "one serves that has crashed", "evicted", "evicted long ago"],
+)
+def test_no_more_are_started_of_what_ends_again_and_again_and_never_serves(pods: list[wire.Pod], stops: bool) -> None:
+    watched = Watched()
+    watched.now = NOW
+    watched.pods.remove(pod("p"))
+    for each in pods:
+        watched.pods.observe(each)
+    assert watched.observer.crashing(watched.view, CRASHES) == ({"v"} if stops else set())
+
+
 def l4s() -> Fleet:
     pools = [make_pool("l4", accelerator="L4", roles=("Inference",))]
     return make_fleet([make_node("l4-0", pool="l4", devices=4)], pools=pools)
@@ -120,3 +161,12 @@ def test_what_has_neither_a_node_nor_room_is_no_supply(wanted: int, standing: in
     fleet.claim([make_claim(f"c{i}", "l4-0", 1, role="Inference") for i in range(taken)])
     (offer,) = shop.offers(view, choice, {name: wanted}, lambda _: False, {name: standing})
     assert offer.room == room
+
+
+def test_what_an_annotation_says_of_the_model_counts_from_then_on() -> None:
+    fleet, view = l4s(), make_view()
+    shop = Market(fleet, Rooms(fleet), pod_facts(fleet))
+    assert not shop.choice(view).request.compiled_for
+    meta = msgspec.structs.replace(view.object.metadata, annotations={"berth.dev/compiled-for": "Trainium2"})
+    view.object = msgspec.structs.replace(view.object, metadata=meta)
+    assert shop.choice(view).request.compiled_for == {"Trainium2"}
