@@ -51,9 +51,17 @@ class Loads:
                 self.waiting.setdefault(owner, {})[pod] = value
 
     def reading(self, service: ServiceQuery, preset: Preset, now: float, before: frozenset[str]) -> Reading:
-        """What is known of one service; ``before``: its live pods that were heard of earlier, most of whom must be."""
+        """What is known of one service; ``before``: its live pods that were heard of earlier.
+
+        Most of those that should be reported must be, and stand for those that serve and are not: a scrape that fails
+        takes no load away.
+        """
         problem = self._problem(service, preset, before)
-        return Reading("Unknown", at=now, reason=problem) if problem else measured(self.totals[service.key], now)
+        if problem:
+            return Reading("Unknown", at=now, reason=problem)
+        heard = self.pods.get(service.key, set())
+        share = len(service.steady - heard) / len(heard) if heard else 0.0
+        return measured(self.totals[service.key] * (1 + share), now)
 
     def _problem(self, service: ServiceQuery, preset: Preset, before: frozenset[str]) -> str:
         if self.problem:
@@ -63,7 +71,8 @@ class Loads:
                 return answer.missing
         if service.key not in self.totals:
             return f"no series of {' or '.join(preset.names)}"
-        lost = before - self.pods.get(service.key, set())
-        if 2 * len(lost) > len(before):
-            return f"{len(lost)} of {len(before)} replicas are no longer reported"
+        expected = before | service.steady
+        lost = expected - self.pods.get(service.key, set())
+        if not preset.matchers and 2 * len(lost) > len(expected):
+            return f"{len(lost)} of {len(expected)} replicas are not reported"
         return ""

@@ -56,13 +56,17 @@ class SignalQuery:
 
 @dataclass(frozen=True, slots=True)
 class ServiceQuery:
-    """A service, the names of its live pods, and of the Deployments that it has or may have."""
+    """A service, the names of its live pods, and of the Deployments that it has or may have.
+
+    ``steady`` are the pods that have been ready for so long that whoever scrapes them has a sample by now.
+    """
 
     namespace: str
     name: str
     signals: tuple[SignalQuery, ...]
     pods: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
+    steady: frozenset[str] = frozenset()
 
     @property
     def key(self) -> ServiceName:

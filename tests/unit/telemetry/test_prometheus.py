@@ -87,6 +87,22 @@ async def test_pods_that_are_no_longer_reported_are_not_idle(
     assert told["serving", "chat"].readings["engine"].load == expected
 
 
+@pytest.mark.parametrize(
+    ("steady", "expected"),
+    [("ab", 4.0), ("abc", 6.0), ("abcd", 8.0), ("abcde", None), ("", 4.0)],
+    ids=["all are reported", "one is not", "half are not", "most are not", "new ones need not be"],
+)
+async def test_replicas_that_serve_and_are_not_reported_carry_as_much_as_the_others(
+    steady: str, expected: float | None
+) -> None:
+    async with asking(by_metric({RUNNING: [series(2, pod=pod) for pod in "ab"]})) as (source, _, _):
+        asked = replace(query(pods=tuple("abcde")), steady=frozenset(steady))
+        told = await source.poll([asked], {})
+    reading = told["serving", "chat"].readings["engine"]
+    assert reading.load == expected
+    assert expected is not None or reading.reason == "3 of 5 replicas are not reported"
+
+
 async def test_the_load_of_each_pod_is_told() -> None:
     answers = {RUNNING: [series(3), series(4, pod="chat-2")], WAITING: [series(2)]}
     found = await poll(by_metric(answers))

@@ -32,6 +32,8 @@ READING_SECONDS: Final = 3.0
 """Of a round that begins to read what was before: with many services that takes minutes, and no decision waits."""
 AGAIN_SECONDS: Final = 60.0
 """After which a source that did not answer what was before is asked again."""
+STEADY_SECONDS: Final = 180.0
+"""A replica that has been ready for so long has been found and scraped twice by whoever does it once a minute."""
 STEP_SECONDS: Final = 60.0
 """Of the forecaster, where nothing else is said."""
 
@@ -114,17 +116,21 @@ class DemandBook:
             self.forget(uid)
 
     async def poll(
-        self, views: Sequence[tuple[ServiceView, Choice]], pods: Mapping[ServiceKey, Sequence[str]], now: float
+        self,
+        views: Sequence[tuple[ServiceView, Choice]],
+        pods: Mapping[ServiceKey, Mapping[str, float | None]],
+        now: float,
     ) -> None:
         """Ask about every service in ``views`` once, and let the forecasters hear the answers.
 
-        What was before is read beside it, the first of ``views`` first; the round waits for a part of that at most.
+        ``pods``: names of its live pods, and since when each is ready, None: it is not. What was before is read beside
+        it, the first of ``views`` first; the round waits for a part of that at most.
         """
         queries: dict[str, ServiceQuery] = {}
         failed: dict[str, str] = {}
         for view, choice in views:
             try:
-                query = self._prepare(view, choice, pods.get(view.key, ()))
+                query = self._prepare(view, choice, pods.get(view.key, {}), now)
             except Exception as problem:  # of one; the others are asked about
                 failed[view.uid] = self._defect(view.uid, view.name, problem)
             else:
@@ -149,12 +155,12 @@ class DemandBook:
                 known.lost_at = now
             known.model.observe(now, known.seen.work)
 
-    def _prepare(self, view: ServiceView, choice: Choice, pods: Sequence[str]) -> ServiceQuery:
+    def _prepare(self, view: ServiceView, choice: Choice, pods: Mapping[str, float | None], now: float) -> ServiceQuery:
         known = self.of(view)
         known.signals = signals_of(view, self._fleet.catalogue, self._default_source)
         if known.model.fit(choice.variants, view.rules):
             known.read_history, known.ask_at = False, 0.0
-        return _query(view, known.signals, pods, choice)
+        return _query(view, known.signals, pods, choice, now)
 
     def _hear(self, view: ServiceView, choice: Choice, telling: Telling, pods: int, now: float) -> None:
         """Take in what was told of one service; what cannot be read is not known, and stops no other."""
@@ -280,9 +286,12 @@ def signals_of(view: ServiceView, catalogue: Catalogue, source: SourceName) -> t
     return (Signal.model_validate({"name": "engine", "source": source, "preset": engine.preset}),)
 
 
-def _query(view: ServiceView, signals: Sequence[Signal], pods: Sequence[str], choice: Choice) -> ServiceQuery:
+def _query(
+    view: ServiceView, signals: Sequence[Signal], pods: Mapping[str, float | None], choice: Choice, now: float
+) -> ServiceQuery:
     asked = tuple(SignalQuery(entry.name, entry.source, entry.preset, entry.query or "") for entry in signals)
-    return ServiceQuery(*view.key, asked, tuple(pods), tuple(sorted(choice.variants)))
+    steady = frozenset(name for name, since in pods.items() if since is not None and since <= now - STEADY_SECONDS)
+    return ServiceQuery(*view.key, asked, tuple(pods), tuple(sorted(choice.variants)), steady)
 
 
 def _facts(signals: Sequence[Signal], choice: Choice) -> list[SignalFacts]:

@@ -37,8 +37,7 @@ def service_key(pod: wire.Pod) -> tuple[str, str] | None:
 
 def replica(pod: wire.Pod, node: wire.Node | None, leaving: Leaving, in_flight: float | None = None) -> Replica:
     """One live pod as the plan sees it."""
-    ready, stated = is_ready(pod), wire.condition(pod.status.conditions, "Ready")
-    since = stated.last_transition_time if ready and stated is not None else None
+    ready = is_ready(pod)
     started = any(status.started for status in pod.status.container_statuses)
     return Replica(
         name=pod.metadata.name,
@@ -49,7 +48,7 @@ def replica(pod: wire.Pod, node: wire.Node | None, leaving: Leaving, in_flight: 
         zone=node.metadata.labels.get(ZONE_LABEL, "") if node is not None else "",
         ready=ready,
         ever_ready=ready or started,
-        ready_since=since.timestamp() if since is not None else None,
+        ready_since=ready_since(pod),
         in_flight=in_flight,
         terminating=pod.metadata.deleting,
         leaving_at=leaving(pod, node),
@@ -60,6 +59,13 @@ def replica(pod: wire.Pod, node: wire.Node | None, leaving: Leaving, in_flight: 
 def is_ready(pod: wire.Pod) -> bool:
     """Whether it serves."""
     return wire.holds(pod.status.conditions, "Ready")
+
+
+def ready_since(pod: wire.Pod) -> float | None:
+    """Since when it serves, in unix seconds; None where it does not, or does not say."""
+    stated = wire.condition(pod.status.conditions, "Ready")
+    since = stated.last_transition_time if stated is not None and stated.status == "True" else None
+    return since.timestamp() if since is not None else None
 
 
 def bound_at(pod: wire.Pod) -> float:

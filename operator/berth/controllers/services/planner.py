@@ -14,7 +14,7 @@ from typing import Final
 
 from berth.controllers.services.calibration import carries, listen
 from berth.controllers.services.demand import DemandBook, method_of, slo_met
-from berth.controllers.services.facts import CRASHES
+from berth.controllers.services.facts import CRASHES, ready_since
 from berth.controllers.services.former import closed_offers
 from berth.controllers.services.gauges import Seen, ServiceGauges
 from berth.controllers.services.observe import ServiceObserver
@@ -86,7 +86,9 @@ class ServicePlanner:
         """One round of questions about demand."""
         services = self.usable()
         pods = {
-            view.key: [pod.metadata.name for pod in self._observer.pods(view) if not pod.metadata.deleting]
+            view.key: {
+                pod.metadata.name: ready_since(pod) for pod in self._observer.pods(view) if not pod.metadata.deleting
+            }
             for view, _ in services
         }
         now = self._wall()

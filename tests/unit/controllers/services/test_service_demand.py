@@ -69,9 +69,9 @@ async def test_what_cannot_be_read_of_one_is_unknown_and_harms_no_other() -> Non
     fleet, asked = services(3)
     source = Odd()
     book = DemandBook(source, fleet)
-    await book.poll(asked, {view.key: ["p"] for view, _ in asked}, 60.0)
+    await book.poll(asked, {view.key: {"p": None} for view, _ in asked}, 60.0)
     source.odd = "s1"
-    await book.poll(asked, {view.key: ["p"] for view, _ in asked}, 75.0)
+    await book.poll(asked, {view.key: {"p": None} for view, _ in asked}, 75.0)
     assert [str(book.of(view).seen.state) for view, _ in asked] == ["Value", "Unknown", "Value"]
     assert book.of(asked[1][0]).seen.reason == "the answer cannot be read (ValueError)"
 
@@ -91,7 +91,7 @@ async def test_nothing_old_stands_after_a_round_that_failed() -> None:
     fleet, asked = services(2)
     source = Odd()
     book = DemandBook(source, fleet)
-    pods = {view.key: ["p"] for view, _ in asked}
+    pods = {view.key: {"p": None} for view, _ in asked}
     for source.failing, state in ((False, "Value"), (True, "Unknown"), (False, "Value")):
         await book.poll(asked, pods, 60.0)
         assert {str(book.of(view).seen.state) for view, _ in asked} == {state}
@@ -116,7 +116,7 @@ async def test_promised_times_outlast_rounds_that_fail_until_they_are_too_old() 
     book = DemandBook(source, fleet)
     met, loads = [], []
     for source.failing, now in ((False, 60.0), (True, 75.0), (True, 150.0), (True, 151.0), (False, 165.0)):
-        await book.poll(asked, {view.key: ["p"]}, now)
+        await book.poll(asked, {view.key: {"p": None}}, now)
         met.append(slo_met(view, book.of(view).telling))
         loads.append(bool(book.of(view).telling.in_flight))
     assert met == [False, False, False, None, False]
@@ -129,7 +129,7 @@ async def test_no_round_waits_for_the_past_which_is_read_of_one_service_after_th
     source.may_read.clear()
     book = DemandBook(source, fleet, patience=0.01)
     for now in (60.0, 75.0):
-        await book.poll(asked, {view.key: ["p"] for view, _ in asked}, now)
+        await book.poll(asked, {view.key: {"p": None} for view, _ in asked}, now)
         assert all(book.of(view).seen.state is DemandState.VALUE for view, _ in asked)
         assert source.histories == ["s0"]
     source.may_read.set()
