@@ -158,7 +158,7 @@ class DemandBook:
     def _prepare(self, view: ServiceView, choice: Choice, pods: Mapping[str, float | None], now: float) -> ServiceQuery:
         known = self.of(view)
         known.signals = signals_of(view, self._fleet.catalogue, self._default_source)
-        if known.model.fit(choice.variants, view.rules):
+        if known.model.fit(choice.variants, view.rules, choice.measure):
             known.read_history, known.ask_at = False, 0.0
         return _query(view, known.signals, pods, choice, now)
 

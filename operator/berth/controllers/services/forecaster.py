@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from berth.controllers.services.measure import ONE, Measure
 from berth.inference.forecast.model import DemandModel
 from berth.inference.records import Variant
 from berth.inference.service import Rules
@@ -30,22 +31,30 @@ SAME_UNIT: Final = 1.5
 
 
 class Forecaster:
-    """Hears and tells work; remembers in units of :attr:`unit` work, 0 before :meth:`fit`."""
+    """Hears and tells work; remembers in units of :attr:`unit` work, 0 before :meth:`fit`.
+
+    ``measure``: of the work, None where a record does not say.
+    """
 
     def __init__(self, step_seconds: float, record: str = "") -> None:
         self.unit, self.model = 0.0, DemandModel(step_seconds=step_seconds)
+        self.measure: Measure | None = None
         self.last: float | None = None  # work as it was known last
         self._packed: str | None = None  # the record, until something else is heard
         if record:
             self._restore(record, step_seconds)
 
-    def fit(self, variants: Mapping[str, Variant], rules: Rules) -> bool:
-        """Reckon in the smallest of ``variants``; whether that begins anew, so that history is to be read again."""
+    def fit(self, variants: Mapping[str, Variant], rules: Rules, measure: Measure = ONE) -> bool:
+        """Reckon in the smallest of ``variants``; whether that begins anew, so that history is to be read again.
+
+        ``measure`` of the work: what is remembered stays the same load where that changes.
+        """
         sizes = [variant.capacity for variant in variants.values() if variant.capacity > 0]
         if not sizes:
             return False
+        self._count_in(measure)
         begins = not self.unit / SAME_UNIT <= min(sizes) <= self.unit * SAME_UNIT
-        recent = self._recent() if begins else []
+        recent = self._recent() if begins and self.unit else []
         if begins:
             self.unit, self.model = min(sizes), DemandModel(step_seconds=self.model.step_seconds)
         bounds = (float(rules.min_replicas), float(rules.max_replicas) * max(sizes) / self.unit)
@@ -94,6 +103,15 @@ class Forecaster:
         peak = None if method == PERSISTENCE else self.model.peak(seconds)
         return None if peak is None else peak * self.unit
 
+    def _count_in(self, measure: Measure) -> None:
+        """Work is told in ``measure`` from now on."""
+        if self.measure not in (None, measure):
+            assert self.measure is not None
+            over = measure.over(self.measure)
+            self.unit, self._packed = self.unit / over if over else 0.0, None
+            self.last = self.last / over if over and self.last is not None else None
+        self.measure = measure
+
     def _recent(self) -> list[tuple[float, float]]:
         """The last hour, for a model of another unit where no source remembers it."""
         history, step = self.model.history, self.model.step_seconds
@@ -102,18 +120,22 @@ class Forecaster:
         return [((history.last - count + 1 + i) * step, value * self.unit) for i, value in enumerate(values)]
 
     def record(self) -> str:
-        """For status: the unit and the compact record."""
+        """For status: the unit, its measure and the compact record."""
         if not self.unit:
             return ""
         if self._packed is None:
-            self._packed = f"{self.unit:.6g}:{base64.b64encode(self.model.pack()).decode()}"
+            measure = self.measure or ONE
+            head = f"{self.unit:.6g} {measure.load:.6g} {measure.what}".rstrip()
+            self._packed = f"{head}:{base64.b64encode(self.model.pack()).decode()}"
         return self._packed
 
     def _restore(self, record: str, step_seconds: float) -> None:
-        unit, _, packed = record.partition(":")
+        head, _, packed = record.partition(":")
         try:
+            unit, *measure = head.split()
             model = DemandModel.unpack(base64.b64decode(packed))
             if model.step_seconds == step_seconds:
                 self.unit, self.model = float(unit), model
+                self.measure = Measure("".join(measure[1:]), float(measure[0])) if measure else None
         except ValueError as problem:
             _LOG.warning("a forecaster begins anew, its record cannot be read: %s", problem)

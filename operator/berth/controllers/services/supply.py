@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from berth.api.inferenceservice import InferenceServiceSpec
+from berth.controllers.services.measure import ONE, Measure, measure
 from berth.controllers.services.plans import own_terms
 from berth.controllers.services.rollout import Space
 from berth.controllers.services.view import ServiceView
@@ -31,11 +32,13 @@ class Choice:
     """What a service may run on, and the request that it follows from.
 
     ``found`` carry what was learned of them; ``sized`` is what they were estimated to, by name of the variant.
+    ``measure``: of the work in which capacities are told.
     """
 
     request: ServiceRequest
     found: Candidates
     sized: Mapping[str, float]
+    measure: Measure = ONE
 
     @property
     def variants(self) -> dict[str, Variant]:
@@ -71,8 +74,12 @@ class Market:
             learned.concern(self._basis(view.spec, request, estimated.reference))
         found = estimated.scaled(lambda variant: learned.factor(Kind(variant.accelerator, variant.devices)))
         sized = {entry.variant.name: entry.variant.capacity for entry in estimated.found}
-        choice = Choice(request, found, sized)
-        view.former = outlived(view.former, known[1] if known is not None else None, choice)
+        counted = known[1].measure if known is not None else ONE
+        if found.found:
+            counted = measure(view.spec, self._fleet.catalogue, estimated.reference_capacity)
+        choice = Choice(request, found, sized, counted)
+        if known is not None:
+            _follow(view, known[1], choice)
         self._choices[view.uid] = ((*state, learned.version), choice)
         view.reference = choice.found.reference or view.reference
         return choice
@@ -208,19 +215,29 @@ class Market:
         self._version += changed
 
 
-def outlived(former: Mapping[str, Variant], before: Choice | None, after: Choice) -> dict[str, Variant]:
-    """Variants that were candidates ``before`` and are none any more, by name, in the unit of work of ``after``."""
-    known, unit = dict(former), 1.0
-    if before is not None:
-        known |= before.variants
-        reference = after.found.reference
-        units = (before.sized[name] for name, entry in before.variants.items() if entry.accelerator == reference)
-        unit = next(units, 1.0) or 1.0
-    return {
+def _follow(view: ServiceView, before: Choice, after: Choice) -> None:
+    """What ``view`` remembers in units of work ``before`` is told in those of ``after``.
+
+    Variants that are no candidates any more are kept, with what they carry, as long as something runs on them.
+    """
+    unit, memory = _unit(before, after), view.memory
+    view.former = {
         name: replace(variant, capacity=variant.capacity / unit)
-        for name, variant in known.items()
+        for name, variant in {**view.former, **before.variants}.items()
         if name not in after.variants
     }
+    over = after.measure.over(before.measure)
+    work = memory.held_work / (unit if over is None else over)
+    view.memory = replace(memory, held_work=work, held_capacity=memory.held_capacity / unit)
+
+
+def _unit(before: Choice, after: Choice) -> float:
+    """What today's reference replica carries, in reference replicas of ``before``."""
+    reference = after.found.reference
+    if reference in ("", before.found.reference):
+        return 1.0
+    sizes = [before.sized[name] for name, entry in before.variants.items() if entry.accelerator == reference]
+    return sizes[0] if sizes else after.measure.over(before.measure) or 1.0
 
 
 def _images(spec: InferenceServiceSpec) -> list[object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from berth.controllers.services.forecaster import Forecaster
+from berth.controllers.services.measure import Measure
 from berth.inference.service import Rules
 from tests.builders.services import make_variant
 
@@ -92,3 +93,27 @@ def test_a_replica_that_carries_another_amount_leaves_the_last_hour_known() -> N
     assert not forecaster.fit({"only": make_variant(capacity=1.3)}, RULES)
     assert forecaster.fit({"only": make_variant(capacity=0.5)}, RULES)
     assert forecaster.target(90 * 60.0, 60.0, 0.005).work == pytest.approx(6.0, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("now", "work"),
+    [
+        (Measure("rps", 10.0), 6.0),
+        (Measure("rps", 40.0), 1.5),
+        (Measure("rps", 11.0), 60 / 11),
+        (Measure("other", 40.0), None),
+    ],
+    ids=["the same", "larger replicas", "about the same", "another thing"],
+)
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_is_remembered_stays_the_same_load_whatever_a_replica_is(
+    now: Measure, work: float | None, restarts: bool
+) -> None:
+    forecaster, only = Forecaster(60.0), {"only": make_variant(capacity=1.0)}
+    forecaster.fit(only, RULES, Measure("rps", 10.0))
+    heard(forecaster, 6.0)
+    if restarts:
+        forecaster = Forecaster(60.0, forecaster.record())
+    forecaster.fit(only, RULES, now)
+    target = forecaster.target(90 * 60.0, 60.0, 0.005)
+    assert target.point == pytest.approx(work, rel=0.05) if work is not None else target.work is None

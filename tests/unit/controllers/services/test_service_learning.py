@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from berth.cluster.cache import Cache
@@ -20,7 +22,9 @@ from tests.unit.cluster.fakes import FakeClock
 from tests.unit.controllers.services.views import make_view
 
 PERIOD = 60.0
-PRODUCT = {"nvidia.com/gpu.product": "NVIDIA-L40S"}
+PRODUCT, PRODUCTS = "nvidia.com/gpu.product", ("NVIDIA-L40S", "NVIDIA-L4")
+ON_L40S: Any = {"accelerators": {"types": ["L40S"]}}
+ON_L4: Any = {"accelerators": {"types": ["L4"]}}
 
 
 class Running:
@@ -29,17 +33,30 @@ class Running:
     Its Deployment and pods follow every plan at once.
     """
 
-    def __init__(self, demand: float, holds: float) -> None:
+    def __init__(self, demand: float, holds: float, **spec: Any) -> None:
         self.demand, self.holds, self.now, self.silent = demand, holds, 1.7e9, False
         client: Any = SimpleNamespace(transport=SimpleNamespace(clock=FakeClock()))
         self.pods, recorder = Cache(client, PODS), SimpleNamespace()
-        fleet = make_fleet([make_node(f"n{i}", pool=None, devices=8, labels=PRODUCT) for i in range(8)], pools=())
+        nodes = [(product, f"{product[7:].lower()}-{i}") for product in PRODUCTS for i in range(8)]
+        fleet = make_fleet(
+            [make_node(name, pool=None, devices=8, labels={PRODUCT: product}) for product, name in nodes], pools=()
+        )
         self.loop = ServiceLoop(
             client, fleet, self.pods, Cache(client, NODES), recorder, Metrics(), self,  # type: ignore[arg-type]
             priority=lambda name: 0, period=PERIOD, wall=lambda: self.now,
         )  # fmt: skip
-        self.loop.caches.services.observe(make_view(scaling={"forecast": {"method": "Persistence"}}).object)
+        self.generation = 0
+        self.edit(**spec or {"scaling": {"forecast": {"method": "Persistence"}}, **ON_L40S})
         self.view: ServiceView = next(iter(self.loop.observer.views.values()))
+
+    def edit(self, **spec: Any) -> None:
+        """The user applies ``spec``."""
+        self.generation += 1
+        made = make_view(**spec).object
+        meta = msgspec.structs.replace(
+            made.metadata, generation=self.generation, resource_version=str(int(self.now) + self.generation)
+        )
+        self.loop.caches.services.observe(msgspec.structs.replace(made, metadata=meta))
 
     async def poll(
         self, services: Sequence[ServiceQuery], percentile: Mapping[Any, int]
@@ -89,7 +106,7 @@ class Running:
             meta = {"name": name, "namespace": "serving", "uid": name, "resourceVersion": version, "labels": labels,
                     "creationTimestamp": "2023-11-14T22:13:00Z",
                     "ownerReferences": [replica_set]}  # fmt: skip
-            body = {"metadata": meta, "spec": {"nodeName": f"n{number % 8}"}, "status": {"conditions": ready}}
+            body = {"metadata": meta, "spec": {"nodeName": f"l40s-{number % 8}"}, "status": {"conditions": ready}}
             pod = PODS.decode(json.dumps(body).encode())
             self.pods.put(pod) if number < replicas else self.pods.remove(pod)
 
@@ -106,6 +123,21 @@ async def test_replicas_follow_what_they_are_found_to_carry(share: float, fewest
     assert "requests in flight, measured in" in running.view.plan.message
 
 
+async def test_other_devices_are_as_many_as_the_demand_takes_of_them() -> None:
+    running = Running(7.5 * await estimated(**ON_L4), holds=1e9, **ON_L4)
+    await running.rounds(90)
+    assert running.view.plan is not None
+    assert running.view.plan.replicas == 9
+    running.edit(**ON_L40S)
+    new = running.loop.planner._market.choice(running.view).variants
+    (former,) = running.view.former.values()
+    assert former.capacity < 0.5
+    for _ in range(20):
+        await running.rounds(1)
+        demand = running.loop.planner._demand.of(running.view).seen.work or 0.0
+        assert sum(n for name, n in running.view.plan.counts.items() if name in new) <= math.ceil(demand) + 1 < 5
+
+
 async def test_a_condition_that_is_another_one_is_carried_out_at_once() -> None:
     running = Running(demand=1.0, holds=10.0)
     await running.rounds(3)
@@ -118,9 +150,9 @@ async def test_a_condition_that_is_another_one_is_carried_out_at_once() -> None:
     assert await running.carried_out()
 
 
-async def estimated() -> float:
+async def estimated(**spec: Any) -> float:
     """What a replica is estimated to carry."""
-    running = Running(1.0, 1.0)
+    running = Running(1.0, 1.0, **spec)
     found = running.loop.planner._market.choice(running.view).found.reference_capacity
     assert found is not None
     return found.in_flight
