@@ -192,6 +192,22 @@ async def test_a_round_ends_whatever_is_left_to_ask() -> None:
     assert "no time was left" in reading.reason
 
 
+async def test_pods_that_let_their_time_pass_leave_some_to_all_others() -> None:
+    hung = asyncio.Event()
+    pods: dict[str, Any] = {f"a{i}": hung.wait for i in range(8)} | {f"b{i}": vllm(1) for i in range(3)}
+    services = [ServiceQuery("x", name, (ENGINE,), tuple(p for p in pods if p[0] == name)) for name in "ab"]
+    heard = []
+    async with asking(pods, Bounds(parallel=2, seconds=0.2, round_seconds=0.7)) as (source, server, wall):
+        for _ in range(3):
+            server.heard.clear()
+            readings = await source.poll(services, {})
+            wall.at += 15.0
+            heard.append({each.path.split("/")[1] for each in server.heard if "a" in each.path.split("/")[1]})
+        hung.set()
+    assert readings["x", "b"].readings["engine"].load == 3.0
+    assert len(set().union(*heard)) == 8, "those have their turns too"
+
+
 @pytest.mark.parametrize(
     ("pods", "expected"),
     [
