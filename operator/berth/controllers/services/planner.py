@@ -69,8 +69,8 @@ class ServicePlanner:
         self._defects = Defects(_LOG)  # by uid
 
     def usable(self) -> list[tuple[ServiceView, Choice]]:
-        """Every service whose spec can be read, with what it may run on, the most important first."""
-        views = [view for view in self._observer.views.values() if view.spec is not None]
+        """Every service that is to stay and can be read, with what it may run on, the most important first."""
+        views = [view for view in self._observer.views.values() if view.spec is not None and not view.deleting]
         views.sort(key=lambda view: (-self._priority(view), view.object.metadata.created, view.uid))
         found = [(view, self._choice(view)) for view in views]
         return [(view, choice) for view, choice in found if choice is not None]
@@ -104,6 +104,9 @@ class ServicePlanner:
         """Decide for every service; how many there were. Others get the thread now and then: gangs wait for none."""
         count = 0
         self._spot.look(self._wall())
+        for view in self._observer.views.values():
+            if view.deleting:
+                self._reservations.release(view)  # others may hold up its end for long
         began = time.perf_counter()
         for view, choice in self.usable():
             if view.uid in self._observer.views:
@@ -117,15 +120,17 @@ class ServicePlanner:
         return count
 
     def decide(self, view: ServiceView) -> Plan | None:
-        """Decide for one service now; None where its spec cannot be read."""
-        if view.spec is None:
+        """Decide for one service now; None where its spec cannot be read, or it is being deleted."""
+        if view.spec is None or view.deleting:
             return None
         self._guarded(view, self._market.choice(view))
         return view.plan
 
     def refresh(self, view: ServiceView) -> None:
         """Decide again for a service that something has happened to since its last plan."""
-        if view.spec is not None and view.plan_state != (state := self._observer.state(view)):
+        if view.spec is None or view.deleting:
+            return
+        if view.plan_state != (state := self._observer.state(view)):
             view.plan_state = state
             self._guarded(view, self._market.choice(view))
 

@@ -68,7 +68,7 @@ class Services:
     async def reconcile(self, key: ServiceKey) -> None:
         """Raises what the API server answers; the queue then comes back to it."""
         view = self._observer.view(key)
-        if view is None or view.object.metadata.deleting:
+        if view is None or view.deleting:
             return
         try:
             await self._reconcile(view)

@@ -72,6 +72,11 @@ class ServiceView:
         return self.object.metadata.uid
 
     @property
+    def deleting(self) -> bool:
+        """Whether its deletion has begun, which a finalizer of somebody else's may draw out."""
+        return self.object.metadata.deleting
+
+    @property
     def name(self) -> str:
         """``namespace/name``, for people."""
         return "/".join(self.key)

@@ -187,3 +187,17 @@ async def test_what_comes_and_goes_leaves_nothing(life: Callable[[World, int], A
         await life(world, number)
     grown = {path for path, size in held(world.loop).items() if size > before.get(path, 0) + 20}
     assert {path for path in grown if not path.startswith(BOUNDED)} == set()
+
+
+async def test_a_service_whose_deletion_somebody_holds_up_holds_no_room() -> None:
+    world = World()
+    world.fleet.set_node(make_node("n0", pool="l4", devices=2))
+    spec = {"spec": json.loads(bytes(make_view("s", **SPEC).object.spec))}
+    for version, fields in (("1", {}), ("2", {"deletionTimestamp": "2026-01-01T00:10:00Z"})):
+        world.loop.caches.services.observe(decode(INFERENCE_SERVICES, "s", spec, resourceVersion=version, **fields))
+        (view,) = world.loop.observer.views.values()
+        for _ in range(2):
+            await world.loop.planner.ask()
+            await world.loop.planner.decide_all()
+            world.loop.planner.refresh(view)
+        assert bool(world.fleet.claims) is not view.deleting
