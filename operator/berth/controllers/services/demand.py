@@ -237,7 +237,7 @@ class DemandBook:
             return False  # sized anew meanwhile, and loads were divided by what is no longer so
         known.unread = ""
         if works:
-            known.model.replay(sorted(works.items()))
+            known.model.recall(sorted(works.items()))
         return True
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -26,6 +26,8 @@ _YESTERDAY: Final = "as there was at this time yesterday, and no less than there
 _UNKNOWN_YESTERDAY: Final = "as there is now: what there was at this time yesterday is not known yet"
 _LOG: Final = logging.getLogger(__name__)
 
+ENOUGH_SECONDS: Final = 8 * 86_400.0
+"""A source that remembers so much knows the week, in finer steps than a record."""
 SAME_UNIT: Final = 1.5
 """A smallest replica whose capacity is another by more than this factor makes what was learned worthless."""
 
@@ -77,6 +79,19 @@ class Forecaster:
         if self.unit:
             self._packed = None
             self.model.replay((at, None if work is None else work / self.unit) for at, work in works)
+
+    def recall(self, works: Sequence[tuple[float, float | None]]) -> None:
+        """What a source remembers, oldest first: in place of the history so far, or only what comes after that.
+
+        The latter where the source remembers less, as one does that is new itself or keeps an hour.
+        """
+        history, step = self.model.history, self.model.step_seconds
+        if works[-1][0] - works[0][0] + step >= min(history.count * step, ENOUGH_SECONDS):
+            self.replay(works)
+            return
+        for at, work in works:
+            if at // step > history.last:
+                self.observe(at, work)
 
     def target(self, now: float, horizon_seconds: float, promise: float, method: str = AUTO) -> Target:
         """What must be ready, in work.

@@ -117,3 +117,17 @@ def test_what_is_remembered_stays_the_same_load_whatever_a_replica_is(
     forecaster.fit(only, RULES, now)
     target = forecaster.target(90 * 60.0, 60.0, 0.005)
     assert target.point == pytest.approx(work, rel=0.05) if work is not None else target.work is None
+
+
+@pytest.mark.parametrize(("hours", "stays"), [(1, True), (24, True), (40, False), (9 * 24, False)])
+def test_a_source_that_remembers_less_than_the_record_takes_nothing_from_it(hours: int, stays: bool) -> None:
+    step, rush = 900.0, range(4 * 7, 4 * 9)
+    forecaster = Forecaster(step)
+    forecaster.fit(SMALL, RULES)
+    for number in range(4 * 33):
+        forecaster.observe(step * number, 6.0 if number % 96 in rush else 2.0)
+    again, now = Forecaster(step, forecaster.record()), step * 4 * 34
+    again.fit(SMALL, RULES)
+    again.recall([(now - step * number, 2.0) for number in reversed(range(4 * hours))])
+    tomorrow = step * (96 * 2 + rush[0])
+    assert (again.target(tomorrow, step, 0.005, "SeasonalNaive").work == pytest.approx(6.0, rel=0.1)) is stays
