@@ -79,12 +79,12 @@ def _unknown(rules: Rules, memory: Memory, sight: Sight, total: int) -> Need:
     passed = sight.now - _since(memory.unknown_since, sight.now)
     asleep = not total and rules.zero is not None and bool(memory.decisions) and memory.decisions[0].after == 0
     least = rules.unknown_replicas if passed >= rules.hold_for else 0
-    floor = max(memory.held or 0, least, 0 if asleep else rules.min_replicas)
+    floor = min(max(memory.held or 0, least, 0 if asleep else rules.min_replicas), rules.max_replicas)
     text = f"demand has been unknown for {format_duration(passed)}" + (
         f" ({sight.seen.reason})" if sight.seen.reason else ""
     )
     work = memory.held_work
-    return Need(work, floor, max(rules.max_replicas, floor), "DemandUnknown", text, now=work, frozen=True)
+    return Need(work, floor, rules.max_replicas, "DemandUnknown", text, now=work, frozen=True)
 
 
 def partly_until(rules: Rules, memory: Memory, sight: Sight) -> float | None:

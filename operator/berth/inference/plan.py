@@ -215,7 +215,7 @@ def _directed(
             return _fixed(rules, memory, sight, need, hold, known, offers, stays, cheapest, aimed)
     if lower and (hold := waits(rules, memory, sight)) is not None:
         more = replace(need, work=max(need.work, aimed))
-        mix = cheapest(offers, _bounds(rules, more, sight, {}, need.floor, max(need.ceiling, replicas)), stays)
+        mix = cheapest(offers, _bounds(rules, more, sight, {}, need.floor, need.ceiling), stays)
         if carried(mix.counts, variants) <= carried(free.counts, variants):  # what there is may not, or cannot, stay
             return _Way(free, memory)
         return _Way(_asked_less(mix, need.work, variants), memory, hold, aimed)
@@ -247,11 +247,14 @@ def _fixed(
     aimed: float,
 ) -> _Way:
     """Every replica stays where it is, but for those on closed offers, which others may replace: no less is carried."""
+    most = rules.max_replicas
+    if sum(known.values()) > most:  # the user has lowered it, and that is no measurement
+        return _Way(cheapest(offers, _bounds(rules, need, sight, {}, most, most), stays), memory, Hold("MaxReplicas"))
     closed = {offer.variant.name for offer in offers if offer.closed and known.get(offer.variant.name)}
     least = aimed if closed else 0.0
     keep = {name: count for name, count in known.items() if name not in closed}
-    more, ceiling = replace(need, work=max(need.work, least)), max(need.ceiling, sum(known.values()))
-    mix = cheapest(offers, _bounds(rules, more, sight, keep, need.floor, ceiling), stays)
+    more = replace(need, work=max(need.work, least))
+    mix = cheapest(offers, _bounds(rules, more, sight, keep, need.floor, need.ceiling), stays)
     return _Way(mix, memory, hold, least)
 
 

@@ -10,7 +10,7 @@ from berth.inference.fallback import Footing, Turn
 from berth.inference.holds import MISS_HOLDS_SECONDS, miss_ends
 from berth.inference.leaving import leaving_events
 from berth.inference.need import Need, metrics_verdict
-from berth.inference.records import DemandState, Mix
+from berth.inference.records import Mix
 from berth.inference.service import Decision, Event, Memory, Mode, Phase, Rules, Sight, Verdict
 from berth.values import format_duration, plural
 
@@ -120,7 +120,7 @@ def events(
         events.append(Event(ServiceEvent.CAPACITY_LIMITED, lacks, True))
     if manual.holds(rules, memory):
         events.append(Event(ServiceEvent.REPLICAS_HELD, capitalised(manual.words(rules, memory)), True))
-    elif rules.mode is not Mode.MANUAL and sight.seen.state is DemandState.UNKNOWN:
+    elif need.frozen:
         events.append(Event(ServiceEvent.METRICS_LOST, capitalised(need.text), True))
     return tuple(events)
 

@@ -322,3 +322,23 @@ def test_a_decision_has_its_inputs_its_bound_and_when_the_next_may_come() -> Non
 )
 def test_ready_means_that_the_users_floor_is(sight: Sight, expected: bool) -> None:
     assert plan(sight, Rules(min_replicas=2)).conditions["Ready"].status is expected
+
+
+@pytest.mark.parametrize(
+    "sight",
+    [
+        make_sight(None, 40),
+        make_sight(4.0, 40, reason="lost"),
+        make_sight(4.0, 40, slo_met=False),
+        make_sight(4.0, 40),
+    ],
+    ids=["unknown", "partly", "a missed SLO", "a decrease that would have to wait"],
+)
+def test_a_ceiling_that_the_user_lowers_holds_whatever_is_measured(sight: Sight) -> None:
+    made = plan(sight, Rules(max_replicas=10), Memory(held=40, held_work=40.0, held_capacity=40.0))
+    assert made.counts == {"od": 10}
+
+
+def test_a_count_that_the_user_states_misses_no_metrics() -> None:
+    made = plan(make_sight(None, 2), Rules(mode=Mode.MANUAL, manual_replicas=2))
+    assert made.events == ()
