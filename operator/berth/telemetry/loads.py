@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from berth.telemetry.answers import Series
 from berth.telemetry.presets import Preset
@@ -49,6 +49,12 @@ class Loads:
             mine[pod] = mine.get(pod, 0.0) + value
             if waits:
                 self.waiting.setdefault(owner, {})[pod] = value
+
+    def wake(self, begun: Mapping[ServiceName, float]) -> None:
+        """Loads of services without a replica that other series do not show."""
+        for owner, value in begun.items():
+            if value > 0 and not self.totals.get(owner):
+                self.totals[owner] = value
 
     def reading(self, service: ServiceQuery, preset: Preset, now: float, before: frozenset[str]) -> Reading:
         """What is known of one service; ``before``: its live pods that were heard of earlier.

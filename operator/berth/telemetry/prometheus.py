@@ -21,6 +21,7 @@ from berth.telemetry.answers import NotWhole, PrometheusError, Series, series_of
 from berth.telemetry.loads import Answer, Loads, pod_of
 from berth.telemetry.presets import Preset, presets
 from berth.telemetry.promql import (
+    begun_query,
     buckets_query,
     load_query,
     owner_by_labels,
@@ -226,6 +227,7 @@ class PrometheusSource:
     async def _loads(self, preset: Preset, services: Sequence[ServiceQuery], deadline: float) -> Loads:
         loads = Loads()
         pods, by_key = owner_by_pod(services), {service.key: service for service in services}
+        asleep = {service.key: service for service in _users(preset, services) if not service.pods}
         for aliases in preset.load:
             for place, labels in enumerate(preset.labels()):
                 query = load_query(aliases, labels, counter=preset.kind == "counter")
@@ -244,7 +246,25 @@ class PrometheusSource:
                     if owner is not None:
                         pod = series.labels.get("pod", "") if not preset.matchers else ""
                         loads.add(owner, pod, value, waits=aliases == preset.waiting)
+                if asleep and preset.counts_at_zero and preset.kind == "counter":
+                    loads.wake(await self._begun(aliases, labels, preset.matchers[place], asleep, deadline))
         return loads
+
+    async def _begun(
+        self,
+        aliases: Sequence[str],
+        labels: Sequence[str],
+        matcher: Mapping[str, str],
+        asleep: Mapping[ServiceName, ServiceQuery],
+        deadline: float,
+    ) -> dict[ServiceName, float]:
+        """Of services without a replica the requests a second of counters that have just begun."""
+        try:
+            answer = await self._instant(begun_query(aliases, labels), deadline)
+        except PrometheusError:
+            return {}
+        found = ((owner_by_labels(matcher, series.labels, asleep), series.points[0][1]) for series in answer.series)
+        return {owner: value for owner, value in found if owner is not None and plausible(value)}
 
     async def _measure_times(
         self,

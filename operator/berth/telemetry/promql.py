@@ -8,6 +8,7 @@ from functools import cache
 
 from berth.telemetry.presets import Preset
 from berth.telemetry.readings import ServiceName, ServiceQuery
+from berth.values import parse_duration
 
 RATE_WINDOW = "2m"
 """Holds two samples at scrapes of up to a minute."""
@@ -26,6 +27,25 @@ def load_query(aliases: Sequence[str], labels: Sequence[str], *, counter: bool) 
         f"sum by ({by}) ({f'rate({name}[{RATE_WINDOW}])' if counter else name}"
         f" and present_over_time({name}[{FRESH_WINDOW}]))"
         for name in found
+    )
+
+
+def begun_query(aliases: Sequence[str], labels: Sequence[str]) -> str:
+    """Requests a second of the counters that have begun within a window, which their rate does not show.
+
+    A counter is there from its first request on, and a rate needs two samples: who asks once, and waits, is in none.
+    One that has counted for long and is only new to the server counts for one request a second; for a server that is
+    new itself nothing has begun.
+    """
+    by, window = ", ".join(labels), RATE_WINDOW
+    seconds = round(parse_duration(window))
+    begun = (
+        f"{found} unless {found} offset {window} and present_over_time({found}[{FRESH_WINDOW}])"
+        for found in (f'{{__name__="{name}"}}' for name in aliases)
+    )
+    return " or ".join(
+        f"sum by ({by}) (clamp_max({each}, {seconds})) / {seconds} and on () count(up offset {window}) > 0"
+        for each in begun
     )
 
 

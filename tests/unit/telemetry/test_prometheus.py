@@ -261,6 +261,27 @@ async def test_a_request_that_both_proxies_report_counts_once() -> None:
 
 
 @pytest.mark.parametrize(
+    ("pods", "rate", "expected"),
+    [((), 0.0, 0.5), ((), None, 0.5), ((), 3.0, 3.0), (("chat-1",), 0.0, 0.0)],
+    ids=["rests", "was never asked for", "is asked for often", "serves"],
+)
+async def test_the_first_request_that_finds_no_replica_is_seen(
+    pods: tuple[str, ...], rate: float | None, expected: float
+) -> None:
+    place = {"destination_service_namespace": "serving", "destination_service_name": "chat", "reporter": "source"}
+
+    def answer(heard: Heard) -> Any:
+        value = 0.5 if " unless " in heard.form["query"] else rate
+        return success(*([] if value is None else [{"metric": place, "value": [NOW, str(value)]}]))
+
+    async with asking(answer) as (source, server, _):
+        asked = query(SignalQuery("gateway", "Prometheus", "Istio"), pods=pods)
+        reading = (await source.poll([asked], {}))[asked.key].readings["gateway"]
+    assert reading.load == expected
+    assert any(" unless " in heard.form["query"] for heard in server.heard) is (not pods)
+
+
+@pytest.mark.parametrize(
     ("fields", "why"),
     [({}, "switched off"), ({"allow_custom": True}, "need prometheus.custom.enforcerUrl")],
 )
