@@ -119,7 +119,7 @@ class ServiceChildren:
             if name not in live and count and name in variants and name not in view.refused:
                 known = await self._unheard(view, name)
                 if known is None:
-                    await self.deployments.found(view, variants[name], count, space)
+                    await self.deployments.found(view, variants[name], count, space, template=templates.get(name))
                     continue
                 live[name] = known
             if name in live:
@@ -132,6 +132,7 @@ class ServiceChildren:
                     plan,
                     waits=waits,
                     space=space,
+                    template=templates.get(name),
                 )
         for name, known in live.items():
             gone = name not in variants and not plan.counts.get(name)

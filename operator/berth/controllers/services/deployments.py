@@ -13,7 +13,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from berth.api.names import FIELD_MANAGER, LABEL_APPLIED_HASH, LABEL_FIRST_TO_GO, LABEL_VARIANT, SCALE_MANAGER
+from berth.api.names import (
+    FIELD_MANAGER,
+    LABEL_APPLIED_HASH,
+    LABEL_FIRST_TO_GO,
+    LABEL_TEMPLATE_HASH,
+    LABEL_VARIANT,
+    SCALE_MANAGER,
+)
 from berth.cluster import wire
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import Conflict, Invalid, NotFound
@@ -54,10 +61,17 @@ class ServiceDeployments:
         """Whose writes of a count undo those of Berth, in a sentence; empty where nobody's do."""
         return "; ".join(words for _, words in sorted(self._contested.get(view.uid, {}).items()))
 
-    async def found(self, view: ServiceView, variant: Variant, count: int, space: Space) -> None:
-        """Make a Deployment that is not there, with the count in the hands of its own manager from the start."""
-        made = deployment_plan(view, variant, self._fleet, replicas=count, surge=space.free > 0)
-        answer = await self._apply(view, deployment(made), FIELD_MANAGER)
+    async def found(
+        self, view: ServiceView, variant: Variant, count: int, space: Space, *, template: str | None = None
+    ) -> None:
+        """Make a Deployment that is not there, with the count in the hands of its own manager from the start.
+
+        ``template``: the digest of what it may run; where the spec has become another one since, nothing is made.
+        """
+        made = deployment(deployment_plan(view, variant, self._fleet, replicas=count, surge=space.free > 0))
+        if template not in (None, made["metadata"]["labels"][LABEL_TEMPLATE_HASH]):
+            return
+        answer = await self._apply(view, made, FIELD_MANAGER)
         await self._scale(view, answer, count)
 
     async def follow(
@@ -70,19 +84,28 @@ class ServiceDeployments:
         *,
         waits: bool,
         space: Space,
+        template: str | None = None,
     ) -> None:
         """Bring the Deployment of the variant ``name``, which is there, to its template and its count.
 
-        ``variant`` None: its pool is gone, and its template stays. ``waits``: other variants roll first. Raises:
-        Conflict, when the Deployment has changed meanwhile.
+        ``variant`` None: its pool is gone, and its template stays. ``waits``: other variants roll first. ``template``:
+        the digest of what it may run; the spec may have become another one since. Raises: Conflict, when the Deployment
+        has changed meanwhile.
         """
         if variant is not None:
-            known = await self._templated(view, known, variant, waits=waits, space=space)
+            known = await self._templated(view, known, variant, template, waits=waits, space=space)
         await self._spare(view, known, name, plan.victims.get(name, ()))
         await self._counted(view, known, name, plan)
 
     async def _templated(
-        self, view: ServiceView, known: wire.Deployment, variant: Variant, *, waits: bool, space: Space
+        self,
+        view: ServiceView,
+        known: wire.Deployment,
+        variant: Variant,
+        template: str | None,
+        *,
+        waits: bool,
+        space: Space,
     ) -> wire.Deployment:
         """The Deployment with its template. With or without a surge, it stays as it is as long as the rollout goes."""
 
@@ -92,6 +115,8 @@ class ServiceDeployments:
         in_vain = blocked(known, self._unbound_seconds(view, variant.name), space)
         applied, surge = known.metadata.labels.get(LABEL_APPLIED_HASH), space.free > 0 and not in_vain
         body = form(surge=surge)
+        if template not in (None, body["metadata"]["labels"][LABEL_TEMPLATE_HASH]):
+            return known
         if applied == body["metadata"]["labels"][LABEL_APPLIED_HASH]:
             return known
         if not in_vain and applied == form(surge=not surge)["metadata"]["labels"][LABEL_APPLIED_HASH]:

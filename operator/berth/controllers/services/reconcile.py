@@ -81,6 +81,7 @@ class Services:
             reason, message = view.problem or ("SpecInvalid", "the spec cannot be read")
             await self._reject(view, reason, message)
             return
+        generation = view.object.metadata.generation
         self._notice_scale(view)
         unreadable_weights = unreadable(service_plan(view, self._fleet.catalogue))
         if unreadable_weights:
@@ -99,6 +100,8 @@ class Services:
         templates = freeze(view, plan.counts, choice.variants, live, self._fleet)
         view.refused = await self._judge.refusals(view, plan, choice.variants, templates, live)
         opening = await self._exposure.opening(view)
+        if view.object.metadata.generation != generation:
+            return  # what was asked about is past; the edit has asked for another look
         exposed, first = opening.verdict if opening is not None else None, not view.persisted
         if unsaved(view.persisted, {"learned": learned_body(self._learned(view))}):
             await self._writer.consider(view, self._status(view, plan, choice, exposed))

@@ -89,6 +89,13 @@ class Desk:
 
     async def look(self, **spec: Any) -> Json:
         """The user applies ``spec``, and the service is looked at; its status."""
+        self.user_applies(**spec)
+        await self.reconcile()
+        status: Json = self.server.objects["InferenceService", "chat"].get("status", {})
+        return status
+
+    def user_applies(self, **spec: Any) -> None:
+        """The spec is another one."""
         self.generation += 1
         made = make_view(**{**MANUAL, **spec}).object
         known = self.server.objects.get(("InferenceService", "chat"), {})
@@ -97,12 +104,13 @@ class Desk:
         body = {**known, "metadata": meta, "spec": json.loads(bytes(made.spec))}
         self.server.objects["InferenceService", "chat"] = body
         self.loop.caches.services.observe(INFERENCE_SERVICES.decode(json.dumps(body).encode()))
+
+    async def reconcile(self) -> None:
+        """The service is looked at."""
         view = self.loop.observer.view(KEY)
         assert view is not None
         self.loop.planner.refresh(view)
         await self.loop.services.reconcile(KEY)
-        status: Json = self.server.objects["InferenceService", "chat"].get("status", {})
-        return status
 
     async def read_deployment(self) -> Any:
         """The Deployment as the server has it."""
@@ -151,6 +159,26 @@ async def test_a_refused_change_begins_no_rollout_while_what_runs_is_scaled_on()
     assert desk.deployment["spec"]["template"] == before
     assert desk.deployment["spec"]["replicas"] == 3
     assert "Rejected" in desk.told
+
+
+@pytest.mark.parametrize("moment", ["create", "apply", "find"])
+async def test_no_template_is_applied_that_was_not_tried(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk, edits = Desk(), [{"slo": {"latency": "60s"}}]
+    call = getattr(desk.server, moment)
+
+    async def edited(*arguments: Any, **more: Any) -> Any:
+        answer = await call(*arguments, **more)
+        if edits and (moment != "apply" or arguments[0] is INFERENCE_SERVICES):
+            desk.server.refuses = Forbidden(403, "Forbidden", WORDS)
+            desk.user_applies(**edits.pop())
+        return answer
+
+    monkeypatch.setattr(desk.server, moment, edited)
+    desk.user_applies()
+    for _ in range(3):
+        await desk.reconcile()
+    assert "Deployment" not in desk.server.written
+    assert accepted(desk.server.objects["InferenceService", "chat"]["status"])[0] == "TemplateRefused"
 
 
 async def test_a_refused_template_is_tried_again_and_taken_when_the_server_takes_it() -> None:
