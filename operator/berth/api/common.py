@@ -191,13 +191,13 @@ Count = Annotated[
         "count",
         Rule(
             "type(self) == int ? self > 0 && self <= 1000000000000000"
-            " : self.matches(r'^[0-9]{1,6}(\\.[0-9]{1,6})?[KMBT]$') && self.matches('[1-9]')",
+            " : self.matches(r'^[0-9]{1,6}((\\.[0-9]{1,6})?[MBT]|(\\.[0-9]{1,3})?K)$') && self.matches('[1-9]')",
             "must be a number above zero such as 70B, 1.8T or an integer",
         ),
         limit=16,
     ),
 ]
-"""A number of parameters."""
+"""A number of parameters, whole as well in thousands."""
 
 
 def int_or_auto(minimum: int, maximum: int) -> Schema:
