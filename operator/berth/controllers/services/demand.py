@@ -52,6 +52,7 @@ class Known:
     lost_at: float = 0.0  # when demand was lost last
     heard: bool = False  # demand has been known since this process began
     target: Target | None = None  # as the last decision saw it
+    horizon: float = 0.0  # in seconds, of that
     times: dict[str, tuple[float, float]] = field(default_factory=dict)  # name -> (seconds, when it was told last)
 
     def hear(self, telling: Telling, now: float) -> None:

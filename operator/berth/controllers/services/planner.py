@@ -163,6 +163,7 @@ class ServicePlanner:
         known.seen = still(known.seen, now, max(EXPIRES_SECONDS, 2 * self.period))
         wanted = self._observer.wanted(view)
         horizon, cold = self._horizon(view, choice, wanted)
+        known.horizon = horizon
         target = known.target = known.model.target(now, horizon, view.rules.promise, method_of(view))
         replicas = view.replicas = self._observer.replicas(view, known.telling.in_flight)
         held, promised = self._observer.held(view), self._reservations.promised(view)

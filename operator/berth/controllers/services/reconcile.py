@@ -233,7 +233,7 @@ class Services:
             state=str(known.seen.state),
             current=known.seen.work,
             forecast=target.work if target is not None else None,
-            horizon_seconds=start(COLD_QUANTILE) + self._planner.period,
+            horizon_seconds=known.horizon,
             quantile=target.quantile if target is not None else 0.0,
             as_of=known.seen.as_of or self._wall(),
             method=target.method if target is not None else "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -199,3 +200,14 @@ def test_the_horizon_is_that_of_variants_in_use() -> None:
     quick, _ = planned._horizon(shop.view, choice, {names["quick"]: 2, names["slow"]: 0})
     both, _ = planned._horizon(shop.view, choice, {names["quick"]: 2, names["slow"]: 1})
     assert quick < 1000 < both
+
+
+def test_the_horizon_that_is_told_is_the_one_that_was_planned_with() -> None:
+    shop = Shop()
+    shop.view.starts.samples[start_key(shop.view, shop.variant("slow"), cached=False)] = [1700.0] * 48
+    assert shop.view.plan is not None
+    shop.view.plan = dataclasses.replace(shop.view.plan, counts={shop.variant(pool).name: 1 for pool in POOLS})
+    shop.decide()
+    choice = shop.loop.planner._market.choice(shop.view)
+    status = shop.loop.services._status(shop.view, shop.view.plan, choice, None)
+    assert status["demand"]["horizonSeconds"] == 1700 + shop.loop.planner.period
