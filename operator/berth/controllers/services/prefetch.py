@@ -18,7 +18,16 @@ from typing import Final
 from berth.cluster import wire
 from berth.cluster.cache import Cache
 from berth.cluster.client import ApiClient
-from berth.cluster.errors import AlreadyExists, BadRequest, ClusterError, Forbidden, Invalid, NotLeading
+from berth.cluster.errors import (
+    AlreadyExists,
+    ApiError,
+    ClusterError,
+    Forbidden,
+    NotLeading,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
 from berth.cluster.kinds import PODS
 from berth.controllers.facts import shorten
 from berth.controllers.services.cachelabels import CacheLabels, current_replicas, local_storage, under_disk_pressure
@@ -60,6 +69,8 @@ RETRY_SECONDS: Final = 600.0
 BIND_SECONDS: Final = 300.0
 """A fetching pod that the scheduler has not bound by then finds no room on its node."""
 GAP_SECONDS: Final = 1.0
+EVERYBODYS: Final = (Unauthorized, TooManyRequests, Unavailable)
+"""Answers that say nothing of the pod. All others do, a webhook's of one namespace that fails too."""
 
 
 @dataclass(slots=True)
@@ -109,7 +120,7 @@ class Prefetcher:
         self._labels = CacheLabels(client, nodes)
         self._fetches = pods.index(fetched_for)
         self._verdicts: dict[str, Verdict] = {}
-        self._barred: dict[str, float] = {}  # name of a fetching pod -> until when it is not made again
+        self._barred: dict[tuple[str, str], float] = {}  # key of a fetching pod -> until when it is not made again
         self._refused: dict[str, tuple[int, float, str]] = {}  # service -> its generation, until when, and why
         self._kept: PerSpec[Keeping | None] = PerSpec(fleet)
         self._ways: PerSpec[str] = PerSpec(fleet)
@@ -259,7 +270,7 @@ class Prefetcher:
             slots,
             holds=book.keeping.label in labels,
             fetching=known is not None and not known.finished,
-            barred=full or known is not None or self._barred.get(pod, now) > now,
+            barred=full or known is not None or self._barred.get((book.view.key[0], pod), now) > now,
         )
 
     # -- what is coming --------------------------------------------------------------------------------------------
@@ -318,8 +329,8 @@ class Prefetcher:
                 await self._client.create(PODS, fetch_pod(plan, node), book.view.key[0])
             except AlreadyExists:
                 continue
-            except (Forbidden, Invalid, BadRequest) as problem:
-                if isinstance(problem, Forbidden) and problem.not_permitted:
+            except ApiError as problem:
+                if isinstance(problem, EVERYBODYS) or (isinstance(problem, Forbidden) and problem.not_permitted):
                     raise
                 self._count("refused")
                 words = shorten(problem.message)
@@ -368,7 +379,7 @@ class Prefetcher:
         if pod.status.phase == "Failed":
             over = book is None or now - ended_at(pod) >= RETRY_SECONDS
         elif not where and now - pod.metadata.created >= BIND_SECONDS:
-            self._barred[pod.metadata.name] = now + RETRY_SECONDS
+            self._barred[pod.metadata.key] = now + RETRY_SECONDS
             over = True
         else:
             return book is None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from berth.cluster.cache import Cache
-from berth.cluster.errors import Forbidden
+from berth.cluster.errors import ApiError, Forbidden
 from berth.cluster.kinds import DEPLOYMENTS, INFERENCE_SERVICES, NODES, PODS, Kind
 from berth.controllers.services.cachelabels import MOST_WRITES
 from berth.controllers.services.demand import DemandBook
@@ -292,11 +292,18 @@ async def test_pods_that_only_look_like_fetches_are_left_alone() -> None:
     assert world.labelled() == set()
 
 
-async def test_what_the_server_refuses_is_told_and_not_tried_every_time() -> None:
+WORDS = "no PriorityClass with name berth-prefetch was found"
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [Forbidden(403, "Forbidden", WORDS), ApiError(500, "InternalError", f"failed calling webhook: {WORDS}")],
+    ids=["admission", "a webhook that fails"],
+)
+async def test_what_the_server_refuses_is_told_and_not_tried_every_time(refusal: ApiError) -> None:
     world = World()
     world.expects(3.0)
-    words = "no PriorityClass with name berth-prefetch was found"
-    world.server.admit = lambda body: Forbidden(403, "Forbidden", words)
+    world.server.admit = lambda body: refusal
     await world.round()
     requests = world.server.requests
     await world.round()
@@ -304,7 +311,7 @@ async def test_what_the_server_refuses_is_told_and_not_tried_every_time() -> Non
     assert world.server.requests == requests
     found = world.prefetcher.verdict(world.view)
     assert found is not None
-    assert words in found.message
+    assert WORDS in found.message
 
 
 @pytest.mark.parametrize(
