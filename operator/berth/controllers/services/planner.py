@@ -173,7 +173,8 @@ class ServicePlanner:
         )
         risks = self._spot.risks(choice, now)
         view.spot_available = self._spot.verdict(offers, risks) if view.rules.spot.allowed else None
-        closed = closed_offers(view, choice, wanted, self._observer.unplaced(view, RESERVE_SECONDS))
+        unplaced = self._observer.unplaced(view, RESERVE_SECONDS)
+        closed = closed_offers(view, choice, wanted, unplaced, self._market.catalogue)
         sight = Sight(
             now=now,
             wanted=wanted,

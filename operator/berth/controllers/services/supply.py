@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from berth.api.inferenceservice import InferenceServiceSpec
+from berth.catalogue.records import Catalogue
 from berth.controllers.services.measure import ONE, Measure, measure
 from berth.controllers.services.plans import own_terms
 from berth.controllers.services.rollout import Space
@@ -56,6 +57,11 @@ class Market:
         self._version = 0
         self._catalogue: object = None
         self._choices: dict[str, tuple[tuple[object, ...], Choice]] = {}
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """What is known of accelerators now."""
+        return self._fleet.catalogue
 
     def choice(self, view: ServiceView) -> Choice:
         """What ``view`` may run on. Raises: ValueProblem, which a validated spec does not."""

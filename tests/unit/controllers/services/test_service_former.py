@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from berth.catalogue.load import load
+from berth.controllers.services.former import closed_offers
+from berth.controllers.services.plans import pod_facts
+from berth.controllers.services.supply import Market
+from berth.inference.room import Rooms
+from tests.builders.fleet import make_fleet, make_node, make_pool
 from tests.unit.controllers.services.test_service_refusals import KEY, MANUAL, Desk, Json
+from tests.unit.controllers.services.views import make_view
 
 NO_L4 = [("overlay", "accelerators: {L4: null}")]
 
@@ -85,3 +91,17 @@ async def test_a_leader_that_comes_later_keeps_them_too() -> None:
     status = await desk.look(replicas=4)
     assert desk.deployment["spec"]["replicas"] == 4
     assert status["variants"][0]["accelerator"] == "L4"
+
+
+@pytest.mark.parametrize("spec", [{}, {"slo": {"itl": "20ms"}}], ids=["keeps the promise", "cannot keep it"])
+def test_a_leader_that_comes_later_takes_small_devices_for_small(spec: Json) -> None:
+    pools = [make_pool("h100", accelerator="H100", roles=("Inference",))]
+    fleet = make_fleet([make_node("n", pool="h100", devices=8)], pools=pools)
+    view = make_view(**spec)
+    view.persisted = {"variants": [{"name": "chat-l4", "accelerator": "L4"}, {"name": "chat-x", "accelerator": "X"}]}
+    market = Market(fleet, Rooms(fleet), pod_facts(fleet))
+    choice = market.choice(view)
+    offers = closed_offers(view, choice, {"chat-l4": 9, "chat-x": 1}, {}, fleet.catalogue)
+    small, unknown = (offer.variant.capacity for offer in offers)
+    assert 0 < small < 0.2
+    assert unknown == 1.0, "as the weakest candidate"
