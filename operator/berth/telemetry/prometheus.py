@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import httpx
 
@@ -77,15 +78,29 @@ class Prometheus:
     """The API of one server. Use as an async context manager, or call :meth:`close`."""
 
     def __init__(self, settings: PrometheusSettings, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self.settings = settings
-        verify: Any = str(settings.ca_file) if settings.ca_file is not None else True
-        self._client = session(timeout=settings.timeout_seconds, verify=verify, transport=transport)
+        self.settings, self._transport = settings, transport
+        self._sessions: list[httpx.AsyncClient] = []  # the one in use is the last
+        self._trusted: bytes | None = None  # what the file of the authority held when that was made
         self._gate = asyncio.Semaphore(settings.parallel)
         self._custom_gate = asyncio.Semaphore(CUSTOM_PARALLEL)
 
     async def close(self) -> None:
         """End its connections."""
-        await self._client.aclose()
+        while self._sessions:
+            await self._sessions.pop().aclose()
+
+    async def _session(self) -> httpx.AsyncClient:
+        """A client that trusts what the file of the authority holds now. Raises: OSError, ValueError."""
+        file = self.settings.ca_file
+        trusted = file.read_bytes() if file is not None else b""
+        if trusted != self._trusted:
+            verify = ssl.create_default_context(cadata=trusted.decode()) if file is not None else True
+            made = session(timeout=self.settings.timeout_seconds, verify=verify, transport=self._transport)
+            older, self._trusted = self._sessions[:-1], trusted
+            self._sessions = [*self._sessions[-1:], made]  # the last one may still be waited for
+            for each in older:
+                await each.aclose()
+        return self._sessions[-1]
 
     async def instant(self, query: str, *, url: str = "", **parameters: str) -> list[Series]:
         """The value of ``query`` now. Raises: PrometheusError."""
@@ -112,7 +127,7 @@ class Prometheus:
         try:
             async with (
                 self._custom_gate if url else self._gate,
-                self._client.stream("POST", place, data=dict(form), headers=self._headers(place)) as answer,
+                (await self._session()).stream("POST", place, data=dict(form), headers=self._headers(place)) as answer,
             ):
                 body = bytearray()
                 async for part in answer.aiter_bytes():

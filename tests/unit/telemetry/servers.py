@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -48,17 +49,19 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(answer: Callable[[Heard], Any], **fields: Any) -> AsyncIterator[Server]:
-    """A server while the block runs."""
+async def serving(
+    answer: Callable[[Heard], Any], *, secure: ssl.SSLContext | None = None, **fields: Any
+) -> AsyncIterator[Server]:
+    """A server while the block runs; ``secure``: by TLS."""
     server = Server(answer, **fields)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=secure)
     await site.start()
     server.port = runner.addresses[0][1]
-    server.url = f"http://127.0.0.1:{server.port}"
+    server.url = f"http{'s' if secure else ''}://127.0.0.1:{server.port}"
     try:
         yield server
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import ssl
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from berth.devcluster.certs import Authority
 from berth.telemetry.answers import FIX
 from berth.telemetry.prometheus import (
     MOST_BYTES,
@@ -165,6 +167,26 @@ async def test_a_token_is_read_anew_for_each_request_and_is_never_in_a_reason(tm
         file.unlink()
         lost = (await source.poll([query()], {}))["serving", "chat"].readings["engine"]
         assert lost.reason == "Prometheus does not answer (FileNotFoundError)"
+
+
+async def test_an_authority_is_trusted_from_when_its_file_says_so(tmp_path: Path) -> None:
+    file, places = tmp_path / "ca.crt", ("serving.pem", "serving.key")
+    old, new = Authority("old"), Authority("new")
+    pair = new.server()
+    for name, text in zip(places, (pair.certificate, pair.key), strict=True):
+        (tmp_path / name).write_bytes(text)
+    secure = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    secure.load_cert_chain(*(tmp_path / name for name in places))
+    async with serving(by_metric({RUNNING: [series(1)]}), secure=secure) as server:
+        client = Prometheus(PrometheusSettings(server.url, ca_file=file))
+        source, states = PrometheusSource(client, wall=Wall()), []
+        for trusted in (None, b"no certificate", old.pair.certificate, new.pair.certificate, old.pair.certificate):
+            if trusted is not None:
+                file.write_bytes(trusted)
+            asked = query()
+            states.append((await source.poll([asked], {}))[asked.key].readings["engine"].state)
+        await client.close()
+    assert states == ["Unknown", "Unknown", "Unknown", "Value", "Unknown"]
 
 
 @pytest.mark.parametrize(("host", "sees"), [("127.0.0.1", True), ("localhost", False)], ids=["same host", "another"])
