@@ -23,7 +23,7 @@ from berth.controllers.services.facts import bound_at, crashes, is_ready, replic
 from berth.controllers.services.fetches import ended_at
 from berth.controllers.services.ownership import orphaned, owned
 from berth.controllers.services.status import restore
-from berth.controllers.services.troubles import waiting
+from berth.controllers.services.troubles import takes_no_pod, waiting
 from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.inference.calibrate import Capacities
 from berth.inference.service import Replica, rules_of
@@ -108,6 +108,19 @@ class ServiceObserver:
     def bound(self, view: ServiceView) -> dict[str, int]:
         """Pods that have a node and are to stay, by variant."""
         return _by_variant(pod for pod in self.pods(view) if pod.spec.node_name and not pod.metadata.deleting)
+
+    def coming(self, view: ServiceView, counts: Mapping[str, int]) -> dict[str, int]:
+        """Of the replicas in ``counts`` those that there are or soon will be, by variant: none where no Deployment can
+        be made, and no more than there are where the server takes no pod."""
+        deployments = self.deployments(view)
+        there = _by_variant(pod for pod in self.pods(view) if not pod.metadata.deleting)
+
+        def most(name: str, count: int) -> int:
+            if name not in deployments:
+                return 0 if view.barred or name in view.refused else count
+            return min(count, there.get(name, 0)) if takes_no_pod(deployments[name]) else count
+
+        return {name: most(name, count) for name, count in counts.items()}
 
     def held(self, view: ServiceView) -> dict[str, int]:
         """Pods on a node that exists, by variant; the place of one that ends is the next one's."""

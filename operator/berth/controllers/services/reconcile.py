@@ -125,6 +125,7 @@ class Services:
                 raise
             await self._reject(view, "Forbidden", shorten(problem.message))
             return
+        view.barred = False
         await self._writer.consider(view, self._status(view, plan, choice, exposed))
         if first and self._objection(view) is None:
             self._tell(
@@ -153,6 +154,7 @@ class Services:
         self._spoken.pop(view.uid, None)
 
     async def _reject(self, view: ServiceView, reason: str, message: str) -> None:
+        view.barred = True
         generation = view.object.metadata.generation
         status = rejected(reason, message, generation, view.persisted, self._wall())
         if await self._writer.consider(view, status):

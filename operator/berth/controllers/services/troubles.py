@@ -46,8 +46,8 @@ def trouble(pods: Iterable[wire.Pod], deployments: Mapping[str, wire.Deployment]
     ``now`` in unix seconds: a scheduler that finds no node says so at once, and may find one a moment later.
     """
     for name, deployment in sorted(deployments.items()):
-        failure = wire.condition(deployment.status.conditions, "ReplicaFailure")
-        if failure is not None and failure.status == "True":
+        failure = takes_no_pod(deployment)
+        if failure is not None:
             text = f"the server takes no pod of {name}: {POD_NAME.sub('pods', failure.message)}"
             return Trouble("ReplicaFailure", text)
     found: dict[tuple[str, str], list[str]] = {}
@@ -67,6 +67,12 @@ def trouble(pods: Iterable[wire.Pod], deployments: Mapping[str, wire.Deployment]
     (reason, where), words = min(found.items())
     text = f"{plural(len(words), 'replica')} of {where}: {reason}"
     return Trouble(reason, f"{text}: {words[0]}" if words[0] else text)
+
+
+def takes_no_pod(deployment: wire.Deployment) -> wire.Condition | None:
+    """What the Deployment says where the server refuses its pods; None where it does not."""
+    failure = wire.condition(deployment.status.conditions, "ReplicaFailure")
+    return failure if failure is not None and failure.status == "True" else None
 
 
 def _unscheduled(pod: wire.Pod, now: float) -> str | None:

@@ -43,6 +43,7 @@ class ServiceView:
     nodes_changed: int = 0  # how often a node of its pods has shown something else
     looked: float = 0.0  # when it was last sent to its reconciler
     refused: Mapping[str, str] = field(default_factory=dict)  # variant -> the server's words against its template
+    barred: bool = False  # the last look could make no Deployment
     reserved: set[str] = field(default_factory=set)
     cpu: dict[str, int] = field(default_factory=dict)  # millicores of a replica by variant, frozen once chosen
     places: dict[str, Requirements] = field(default_factory=dict)  # labels of a variant's nodes, frozen as cpu is

@@ -290,3 +290,38 @@ def test_what_keeps_replicas_from_starting_is_said(pods: Any, deployments: Any, 
 @pytest.mark.parametrize("pods", [[], [waits("ContainerCreating")], [waits("PodInitializing")], [unplaced(59)]])
 def test_what_is_on_its_way_is_no_trouble(pods: Any) -> None:
     assert trouble(pods, {}, now=1000.0) is None
+
+
+def taken(desk: Desk) -> int:
+    """Replicas that room is held for after the next decision."""
+    view = desk.loop.observer.view(KEY)
+    assert view is not None
+    desk.loop.planner.decide(view)
+    return len(desk.loop.planner._market._fleet.claims)
+
+
+async def test_what_is_refused_holds_no_room() -> None:
+    desk = Desk()
+    desk.user_applies(replicas=2)
+    assert taken(desk) == 2, "before the server was asked"
+    desk.server.refuses = Forbidden(403, "Forbidden", WORDS)
+    await desk.reconcile()
+    assert taken(desk) == 0
+    desk.server.refuses = None
+    await desk.look(replicas=2, slo={"latency": "60s"})
+    assert taken(desk) == 2
+    own = {"metadata": {"name": "chat", "uid": "u", "ownerReferences": []}}
+    elsewhere = Desk()
+    elsewhere.server.objects["Service", "chat"] = own
+    await elsewhere.look(replicas=2)
+    assert taken(elsewhere) == 0, "its name is taken"
+
+
+async def test_pods_that_the_server_does_not_take_hold_no_room() -> None:
+    desk = Desk()
+    await desk.look(replicas=2)
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
+    desk.deployment["status"] = {"conditions": [failure]}
+    desk.deployment["metadata"]["resourceVersion"] = "99999"
+    desk.loop.caches.deployments.put(await desk.read_deployment())
+    assert taken(desk) == 0
