@@ -27,8 +27,8 @@ SERVICES, NODES, QUIET_SECONDS = (8, 8, 16.0) if SMALL else (1000, 300, 120.0)
 COLLECTION = f"/apis/berth.dev/v1alpha1/namespaces/{manifests.NAMESPACE}/inferenceservices"
 PRODUCT = "NVIDIA-L4"
 SETTLE_SECONDS = 20.0 if SMALL else 75.0
-"""Moving figures of one service are written at most once a minute; a smoke run outlasts a control period, or what the first
-demand that is heard of asks for would count as idle."""
+"""Moving figures of one service are written at most once a minute; a smoke run outlasts a control period, or what the
+first demand that is heard of asks for would count as idle."""
 LIMIT_SECONDS = 580.0
 """Of the whole, ten minutes with what comes after: what is left of it beside the steady minutes is what the last writes
 may take to land."""
