@@ -185,6 +185,7 @@ SERVICE_CONDITIONS: Final = (
             Meaning("True", "VariantsChosen", "They have; the message says what was left out and why."),
             Meaning("False", "NoCandidate", "No pool can carry the model within the SLO.", "See the message for each accelerator: more devices, another type, a looser SLO, or a pool for Inference."),
             Meaning("False", "ReplicasKept", "Replicas run on what may be used no more, until others carry their work."),
+            Meaning("False", "TemplateFitsNoNode", "No node of any pool can take a replica as the template has it.", "Change the field that the message names, or bring nodes that have what it asks for."),
         ),
     ),
     ConditionMeaning(
@@ -298,6 +299,7 @@ POOL_CONDITIONS: Final = (
 JOB_EVENTS: Final = (
     EventMeaning("Accepted", "The job is valid and queued; not told where it is placed at once."),
     EventMeaning("Rejected", "Condition Accepted or QuotaReserved became False; the note says why.", warning=True),
+    EventMeaning("StatusUnreadable", "A field of the status cannot be read, so nothing is done with the job and its pods.", warning=True),
     EventMeaning("Placed", "An attempt has its nodes."),
     EventMeaning("Started", "All workers of an attempt run; the note has the time since it was placed."),
     EventMeaning("StartTimedOut", "Not all ran within `startTimeout`; the room is given back.", warning=True),
@@ -320,6 +322,7 @@ SERVICE_EVENTS: Final = (
     EventMeaning(ServiceEvent.IDLED, "To zero: `scaleToZero.idleAfter` passed without demand."),
     EventMeaning(ServiceEvent.WOKEN, "From zero, for what waits."),
     EventMeaning(ServiceEvent.SCALE_IGNORED, "`spec.replicas` was written outside mode Manual, where it is not read.", warning=True),
+    EventMeaning(ServiceEvent.REPLICAS_HELD, "The mode became Manual, and what was there stays until `spec.replicas` is set.", warning=True),
     EventMeaning(ServiceEvent.SCALE_CONTESTED, "Condition ScaleContested; once as long as it lasts.", warning=True),
     EventMeaning(ServiceEvent.CAPACITY_LIMITED, "CapacityAvailable is False; once as long as it lasts.", warning=True),
     EventMeaning(ServiceEvent.METRICS_LOST, "Demand is unknown; once as long as it lasts.", warning=True),
