@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
+from berth.api.names import LABEL_JOB_NAME
 from berth.catalogue.overlay import LiveCatalogue
 from berth.cluster.cache import Cache
 from berth.cluster.client import ApiClient
@@ -21,6 +22,7 @@ from berth.cluster.kinds import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    SERVICES,
     TRAINING_JOBS,
 )
 from berth.cluster.lease import Election
@@ -109,6 +111,7 @@ class App:
             pools=Cache(client, ACCELERATOR_POOLS),
             priority_classes=Cache(client, PRIORITY_CLASSES),
             namespaces=Cache(client, NAMESPACES),
+            rendezvous=Cache(client, SERVICES, label_selector=LABEL_JOB_NAME),
         )
         self.observer = Observer(self.fleet, self.caches, wake=self._wake, changed=self._changed)
         self.scheduler = Scheduler(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
-from berth.api.names import pod_group_name, pod_name
+from berth.api.names import FIELD_MANAGER, LABEL_JOB_NAME, LABEL_JOB_UID, pod_group_name, pod_name
 from berth.cluster import wire
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid
@@ -19,6 +20,7 @@ from berth.cluster.wire import Meta
 from berth.controllers.facts import job_of, job_uid, shorten
 from berth.controllers.observe import JobView, Observer
 from berth.render import gang
+from berth.render.rendezvous import SERVICE_SUFFIX
 from berth.training.state import Reason, Refused
 
 
@@ -63,6 +65,38 @@ class Children:
             return Refused(Reason.CREATE_REFUSED, str(problem))
         return None
 
+    def whole(self, view: JobView) -> bool:
+        """Whether ranks can find each other still: the headless Service is there, and names them."""
+        spec = view.spec
+        if spec is None or spec.framework == "None" or spec.workers == 1:
+            return True
+        found = self._observer.caches.rendezvous.get(spec.name + SERVICE_SUFFIX, view.key[0])
+        named = {LABEL_JOB_NAME: spec.name, LABEL_JOB_UID: view.uid}
+        return found is not None and found.spec.selector == named and found.spec.publish_not_ready_addresses
+
+    async def mend(self, plan: gang.GangPlan) -> None:
+        """Bring the headless Service back that somebody has deleted or changed; another's of its name stays.
+
+        Raises: ClusterError.
+        """
+        body = gang.service(plan)
+        name = body["metadata"]["name"]
+        try:
+            mended = await self._client.create(SERVICES, body, plan.namespace)
+        except AlreadyExists:
+            found = await self._client.find(SERVICES, name, plan.namespace)
+            if found is None or not _owned(found.metadata, plan):
+                return
+            mended = await self._client.apply(SERVICES, name, body, plan.namespace, manager=FIELD_MANAGER)
+        self._observer.caches.rendezvous.put(mended)
+
+    async def mend_group(self, plan: gang.GangPlan) -> None:
+        """Make the native gang again, without which kube-scheduler binds none of its pods. Raises: ClusterError."""
+        body = gang.pod_group(plan)
+        if await self._client.find(POD_GROUPS, body["metadata"]["name"], plan.namespace) is None:
+            with suppress(AlreadyExists):
+                await self._client.create(POD_GROUPS, body, plan.namespace)
+
     def name_held(self, view: JobView, attempt: int) -> str:
         """A pod of an earlier job of this name that has the name of a rank of ``attempt``; empty when there is none."""
         assert view.spec is not None
@@ -84,13 +118,15 @@ class Children:
         """Create a child that may be there already, if it is this job's."""
         name = body["metadata"]["name"]
         try:
-            await self._client.create(kind, body, plan.namespace)
+            found = await self._client.create(kind, body, plan.namespace)
         except AlreadyExists:
             found = await self._client.find(kind, name, plan.namespace)
             if found is None:
                 raise NameLeaving(f"{kind.kind} {name}") from None
             if not _owned(found.metadata, plan):
                 raise self._taken(kind, found.metadata) from None
+        if kind is SERVICES:
+            self._observer.caches.rendezvous.put(found)
 
     async def _remove_pod_group(self, plan: gang.GangPlan) -> None:
         """The native gang of the attempt before; its pods are gone."""

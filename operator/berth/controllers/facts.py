@@ -61,6 +61,11 @@ def node_facts(node: wire.Node) -> NodeFacts:
     )
 
 
+def seen_by_pools(node: wire.Node | None) -> tuple[object, object]:
+    """What pools conclude from: labels, and what is offered (a device plugin may bring rails long after the node)."""
+    return (node.metadata.labels, node.status.allocatable) if node is not None else (None, None)
+
+
 def node_state(node: wire.Node | None, tolerations: Iterable[Toleration] = ()) -> NodeState:
     """What a node means to a gang that holds it or was promised it; None is a node whose object is gone."""
     if node is None:

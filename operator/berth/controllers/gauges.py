@@ -81,7 +81,11 @@ class Gauges:
         return phases
 
     def _staleness(self) -> Values:
-        return {(cache.kind.plural,): cache.staleness() for cache in self._caches}
+        stale: dict[tuple[str, ...], float] = {}
+        for cache in self._caches:
+            label = (cache.kind.plural,)
+            stale[label] = max(stale.get(label, 0.0), cache.staleness())
+        return stale
 
     def _register(self, metrics: Metrics) -> None:
         read = metrics.read

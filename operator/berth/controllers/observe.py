@@ -62,6 +62,7 @@ class Observer:
         caches.jobs.subscribe(self._on_job)
         caches.pods.subscribe(self._on_pod)
         caches.priority_classes.subscribe(self._on_priority_class)
+        caches.rendezvous.subscribe(self._on_rendezvous)
 
     def workers(self, uid: str) -> list[Worker]:
         """The pods of a job, of every attempt, by attempt and rank; one that is not bound yet is where it is pinned."""
@@ -182,7 +183,7 @@ class Observer:
         changed = self.fleet.remove_node(name) if new is None else self.fleet.set_node(facts.node_facts(new))
         if not changed:
             return
-        if self._open_pools and _seen_by_pools(old) != _seen_by_pools(new):
+        if self._open_pools and facts.seen_by_pools(old) != facts.seen_by_pools(new):
             self.pools_due = True
         self._changed()
         if old is None or new is None or old.ready != new.ready or old.spec != new.spec:
@@ -219,6 +220,13 @@ class Observer:
             for view in self.views.values():
                 if view.spec is not None and view.spec.priority_class_name and view.state.phase not in ACTIVE:
                     self._wake(view.key)
+
+    def _on_rendezvous(self, old: wire.Service | None, new: wire.Service | None) -> None:
+        """One that came is ours; one that went, or names other pods, is to be mended."""
+        owner = facts.job_of(old.metadata) if old is not None else None
+        view = self.views.get(owner.uid) if owner is not None else None
+        if view is not None and (new is None or old is None or old.spec != new.spec):
+            self._wake(view.key)
 
     def _on_job(self, old: wire.TrainingJob | None, new: wire.TrainingJob | None) -> None:
         if new is None:
@@ -389,8 +397,3 @@ class Observer:
         }
         self.fleet.release(view.held - bound)
         self._changed()
-
-
-def _seen_by_pools(node: wire.Node | None) -> tuple[object, object]:
-    """What pools conclude from: labels, and what is offered (a device plugin may bring rails long after the node)."""
-    return (node.metadata.labels, node.status.allocatable) if node is not None else (None, None)

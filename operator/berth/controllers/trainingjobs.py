@@ -41,6 +41,11 @@ _LOG: Final = logging.getLogger(__name__)
 AGAIN_SECONDS: Final = 0.5
 """When to look at a job again that somebody else has just changed; the watch usually brings it sooner."""
 
+MEND_SECONDS: Final = 60.0
+"""Nothing of a gang is mended more often: whoever takes it away each time does not want it."""
+GROUP_SECONDS: Final = 30.0
+"""A gang of which kube-scheduler has not bound every pod after this time may have lost its PodGroup."""
+
 CARRY_OUT: Final = 10
 NEW_STATE: Final = 5
 """Priorities in the work queue: decided placements, then changes; a resync has 0."""
@@ -62,6 +67,7 @@ class Memory:
     refused: Refused | None = None
     attempt: int = 0
     unsaid: Unsaid | None = None
+    mended: float = 0.0  # when its Service or its PodGroup was last looked after
     unrecorded: str = ""
     """Why the API server would not have the last placement recorded."""
 
@@ -223,8 +229,9 @@ class TrainingJobs:
         if step.wants_placement:
             self._want(view, state)
         await self._delete(view, step.delete)
-        if step.create:
-            await self._create(view, state, step.create, memory)
+        await self._create(view, state, step.create, memory)
+        if not began and not step.create:
+            await self._mend(view, state, memory)
         if step.wake_after is not None:
             self._queue.add_after(view.key, max(step.wake_after, 0.05), NEW_STATE)
 
@@ -282,7 +289,7 @@ class TrainingJobs:
         raise_first(results, harmless=(Conflict, NotFound))
 
     async def _create(self, view: JobView, state: JobState, ranks: Sequence[int], memory: Memory) -> None:
-        plan = gang_plan(view, state, self._observer, self._settings)
+        plan = gang_plan(view, state, self._observer, self._settings) if ranks else None
         if plan is None:
             return
         try:
@@ -294,6 +301,35 @@ class TrainingJobs:
             if memory.refused.reason == Reason.QUOTA_EXCEEDED:
                 self._judge.quota_was_short(view.key[0])
             self._queue.add(view.key, NEW_STATE)
+
+    async def _mend(self, view: JobView, state: JobState, memory: Memory) -> None:
+        """Bring back what the gang needs beside its pods, where that is missing."""
+        if state.phase not in ACTIVE:
+            return
+        now, group = self._wall(), self._settings.native_gangs and self._binds_late(view, state)
+        if self._children.whole(view) and not group:
+            return
+        wait = memory.mended + MEND_SECONDS - now
+        if wait > 0:
+            self._queue.add_after(view.key, wait)
+            return
+        plan = gang_plan(view, state, self._observer, self._settings)
+        if plan is None:
+            return
+        memory.mended = now
+        if not self._children.whole(view):
+            _LOG.warning("trainingjob %s: its headless Service was deleted or changed, and is mended", view.name)
+            await self._children.mend(plan)
+        if group:
+            await self._children.mend_group(plan)
+
+    def _binds_late(self, view: JobView, state: JobState) -> bool:
+        """Whether a pod of the gang is unbound after :data:`GROUP_SECONDS`; until then it is looked at again."""
+        if state.current is None or all(worker.bound or worker.ended for worker in self._observer.workers(view.uid)):
+            return False
+        left = state.current.start + GROUP_SECONDS - self._wall()
+        self._queue.add_after(view.key, left + 0.1 if left > 0 else MEND_SECONDS)
+        return left <= 0
 
     def _tell(self, view: JobView, step: Step, *, began: bool) -> None:
         target = about(TRAINING_JOBS, view.object.metadata)

@@ -82,10 +82,12 @@ class Caches:
     pools: Cache[wire.AcceleratorPool]
     priority_classes: Cache[wire.PriorityClass]
     namespaces: Cache[wire.Namespace]
+    rendezvous: Cache[wire.Service]  # the headless Services of gangs
 
     def every(self) -> Iterator[Cache[Any]]:
         """All of them."""
-        yield from (self.jobs, self.pods, self.nodes, self.pools, self.priority_classes, self.namespaces)
+        yield from (self.jobs, self.pods, self.nodes, self.pools)
+        yield from (self.priority_classes, self.namespaces, self.rendezvous)
 
 
 def matters(view: JobView, before: Worker | None, after: Worker) -> bool:

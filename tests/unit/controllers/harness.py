@@ -166,10 +166,13 @@ class Server:
         return True
 
     async def apply(
-        self, kind: Kind[Any], name: str, body: Json, namespace: str = "", *, manager: str, subresource: str
+        self, kind: Kind[Any], name: str, body: Json, namespace: str = "", *, manager: str, subresource: str = ""
     ) -> Any:
         self._receive("apply", kind, manager, subresource=subresource)
         found = copy.deepcopy(self._known(kind, namespace, name))
+        if not subresource:
+            found["metadata"].setdefault("labels", {}).update(body["metadata"]["labels"])
+            return self._answer(kind, self.put(kind, {**found, "spec": body["spec"]}))
         if found["metadata"]["uid"] != body["metadata"]["uid"]:
             raise Conflict(409, "Conflict", "the uid is another")
         if body["metadata"].get("resourceVersion", "") not in ("", found["metadata"]["resourceVersion"]):
@@ -242,7 +245,7 @@ class Operator:
         self.server, self.told, self.metrics = server, Told(), Metrics()
         client: Any = server
         caches = (kinds.TRAINING_JOBS, kinds.PODS, kinds.NODES, kinds.ACCELERATOR_POOLS, kinds.PRIORITY_CLASSES)
-        self.caches = Caches(*(Cache(client, kind) for kind in (*caches, kinds.NAMESPACES)))  # type: ignore[arg-type]
+        self.caches = Caches(*(Cache(client, kind) for kind in (*caches, kinds.NAMESPACES, kinds.SERVICES)))  # type: ignore[arg-type]
         self.fleet = Fleet(catalogue())
         self.observer = Observer(self.fleet, self.caches, wake=lambda key: None, changed=lambda: None)
         self.queue: WorkQueue[tuple[str, str]] = WorkQueue(server.clock)

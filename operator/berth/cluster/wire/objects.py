@@ -79,8 +79,17 @@ class Document(Wire, frozen=True):
     metadata: Meta = NO_META
 
 
+class ServiceSpec(Wire, frozen=True):
+    """Which pods a Service names, and whether before they are ready."""
+
+    selector: dict[str, str] = {}
+    publish_not_ready_addresses: bool = False
+
+
 class Service(Document, frozen=True):
-    """``core/v1`` Service: whether it is there, and whose."""
+    """``core/v1`` Service: whether it is there, whose, and what it names."""
+
+    spec: ServiceSpec = ServiceSpec()
 
 
 class DeploymentSpec(Wire, frozen=True):
