@@ -99,6 +99,7 @@ class ServiceEvent:
     FELL_BACK_TO_ON_DEMAND: Final = "FellBackToOnDemand"
     RETURNED_TO_SPOT: Final = "ReturnedToSpot"
     ROLLOUT_PAUSED: Final = "RolloutPaused"
+    ROLLOUT_YIELDED: Final = "RolloutYielded"
     IDLED: Final = "Idled"
     WOKEN: Final = "Woken"
 

@@ -28,7 +28,7 @@ from berth.cluster.kinds import DEPLOYMENT_WRITERS, DEPLOYMENTS, PODS
 from berth.controllers.services.contest import Contests, writers
 from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.plans import deployment_plan
-from berth.controllers.services.rollout import Space, blocked
+from berth.controllers.services.rollout import Space, blocked, rolled, strict, yielded, yields
 from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
 from berth.inference.records import Variant
@@ -51,11 +51,13 @@ class ServiceDeployments:
         self._client, self._observer, self._fleet, self._wall = client, observer, fleet, wall
         self._contests = Contests()
         self._contested: dict[str, dict[str, str]] = {}  # uid -> Deployment -> who else sets its count
+        self._yielded: dict[str, dict[str, str]] = {}  # uid -> Deployment -> why its rollout misses a replica
 
     def forget(self, view: ServiceView) -> None:
         """The service is gone."""
         self._contests.forget(view.uid)
         self._contested.pop(view.uid, None)
+        self._yielded.pop(view.uid, None)
 
     def contested(self, view: ServiceView) -> str:
         """Whose writes of a count undo those of Berth, in a sentence; empty where nobody's do."""
@@ -109,22 +111,42 @@ class ServiceDeployments:
     ) -> wire.Deployment:
         """The Deployment with its template. With or without a surge, it stays as it is as long as the rollout goes."""
 
-        def form(*, surge: bool) -> Json:
-            return deployment_template(deployment_plan(view, variant, self._fleet, paused=waits, surge=surge))
+        def form(*, surge: bool, gives: bool = False) -> Json:
+            made = deployment_plan(view, variant, self._fleet, paused=waits, surge=surge, yields=gives)
+            return deployment_template(made)
 
-        in_vain = blocked(known, self._unbound_seconds(view, variant.name), space)
-        applied, surge = known.metadata.labels.get(LABEL_APPLIED_HASH), space.free > 0 and not in_vain
-        body = form(surge=surge)
+        unbound = self._unbound_seconds(view, variant.name)
+        in_vain = blocked(known, unbound, space)
+        surge = space.free > 0 and not in_vain
+        gives = self._gives(view, known, unbound, space, lambda: form(surge=False, gives=True))
+        body = form(surge=surge, gives=gives)
         if template not in (None, body["metadata"]["labels"][LABEL_TEMPLATE_HASH]):
             return known
-        if applied == body["metadata"]["labels"][LABEL_APPLIED_HASH]:
-            return known
-        if not in_vain and applied == form(surge=not surge)["metadata"]["labels"][LABEL_APPLIED_HASH]:
+        if _applied(known, body) or (not in_vain and not gives and _applied(known, form(surge=not surge))):
             return known
         # The count gets an owner of its own first: it falls to 1 when the only manager that holds it leaves it out.
         known = await self._scale(view, known, known.spec.replicas, unchanged=True)
         body["metadata"]["uid"] = known.metadata.uid
         return await self._apply(view, body, FIELD_MANAGER)
+
+    def _gives(
+        self, view: ServiceView, known: wire.Deployment, unbound: float, space: Space, form: Callable[[], Json]
+    ) -> bool:
+        """Whether a rollout that may miss no replica has to; once it does, in ``form``, it does to its end."""
+        assert view.spec is not None
+        told, name = self._yielded.setdefault(view.uid, {}), known.metadata.name
+        told.pop(name, None)
+        if not strict(view.spec.rollout):
+            return False
+        serving = sum(entry.status.ready_replicas for entry in self._observer.deployments(view).values())
+        gives = yields(known, unbound, space, serving) or (not rolled(known) and _applied(known, form()))
+        if gives:
+            told[name] = yielded(name, view.spec.rollout)
+        return gives
+
+    def yielded(self, view: ServiceView) -> str:
+        """Of rollouts that take a replica though none may be missing, in a sentence; empty where none does."""
+        return "; ".join(words for _, words in sorted(self._yielded.get(view.uid, {}).items()))
 
     def _unbound_seconds(self, view: ServiceView, variant: str) -> float:
         """How long the pod of a variant waits that has waited longest for a node."""
@@ -213,3 +235,9 @@ class ServiceDeployments:
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, NotFound):
                 raise result
+
+
+def _applied(known: wire.Deployment, body: Json) -> bool:
+    """Whether the Deployment is what ``body`` makes it."""
+    digest: str = body["metadata"]["labels"][LABEL_APPLIED_HASH]
+    return known.metadata.labels.get(LABEL_APPLIED_HASH) == digest

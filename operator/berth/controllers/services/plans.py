@@ -36,12 +36,19 @@ def service_plan(view: ServiceView, catalogue: Catalogue) -> ServicePlan:
 
 
 def deployment_plan(
-    view: ServiceView, variant: Variant, fleet: Fleet, *, replicas: int = 0, paused: bool = False, surge: bool = False
+    view: ServiceView,
+    variant: Variant,
+    fleet: Fleet,
+    *,
+    replicas: int = 0,
+    paused: bool = False,
+    surge: bool = False,
+    yields: bool = False,
 ) -> DeploymentPlan:
-    """One variant. ``surge``: a replica more than is asked for would find room."""
+    """One variant. ``surge``: a replica more than is asked for would find room; ``yields``: see :mod:`.rollout`."""
     assert view.spec is not None
     pool = fleet.pools.get(variant.pool)
-    up, unavailable = bounds(view.spec.rollout, surge=surge)
+    up, unavailable = bounds(view.spec.rollout, surge=surge, yields=yields)
     return DeploymentPlan(
         service=service_plan(view, fleet.catalogue),
         variant=variant,

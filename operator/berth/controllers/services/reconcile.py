@@ -30,6 +30,7 @@ from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.controllers.services.writer import ServiceWriter
 from berth.fleet.fleet import Fleet
 from berth.inference.service import Event, Mode, Plan, Verdict
+from berth.inference.words import capitalised
 from berth.render.service.weights import unreadable
 from berth.values import format_duration
 
@@ -270,6 +271,7 @@ class Services:
             ServiceEvent.REJECTED,
             ServiceEvent.REPLICAS_HELD,
             ServiceEvent.ROLLOUT_PAUSED,
+            ServiceEvent.ROLLOUT_YIELDED,
             ServiceEvent.SCALE_CONTESTED,
         }
         carried_out = any(count and name not in view.refused for name, count in plan.counts.items())
@@ -280,6 +282,9 @@ class Services:
         contested = self._children.deployments.contested(view)
         if contested:
             events.append(Event(ServiceEvent.SCALE_CONTESTED, contested, warning=True))
+        yielded = self._children.deployments.yielded(view)
+        if yielded:
+            events.append(Event(ServiceEvent.ROLLOUT_YIELDED, capitalised(yielded), warning=True))
         if turn is not None and turn.stuck:
             events.append(
                 Event(

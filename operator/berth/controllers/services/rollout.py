@@ -16,11 +16,15 @@ from typing import Final
 from berth.api.inferenceservice_parts import Rollout
 from berth.api.names import LABEL_TEMPLATE_HASH
 from berth.cluster import wire
+from berth.values import format_duration
 
 UNBOUND_SECONDS: Final = 30.0
 """Longer than a scheduler takes to bind a pod for which there is room."""
 IN_VAIN_SECONDS: Final = 300.0
 """After so long the scheduler has reasons that free devices do not show."""
+YIELD_SECONDS: Final = 600.0
+"""So long a stated ``maxUnavailable: 0`` waits for the place of a successor, and as much longer as a node takes that
+joins: nothing may hold a rollout for ever."""
 NONE: Final = (0, "0%")
 
 
@@ -90,7 +94,10 @@ def held(turn: Turn, rollout: Rollout | None) -> str:
     """What is told of a rollout that is stuck: who waits for it, and what the user's own bounds have to do with it."""
     waiting = f"; {', '.join(sorted(turn.waiting))} wait" if turn.waiting else ""
     unavailable = rollout.max_unavailable if rollout is not None else None
-    kept = f"; rollout.maxUnavailable {unavailable} keeps each replica until its successor is ready"
+    kept = (
+        f"; rollout.maxUnavailable {unavailable} keeps each replica until its successor is ready, and one that finds no"
+        f" place in {format_duration(YIELD_SECONDS)} has its predecessor go first where another replica serves"
+    )
     return f"{turn.rolling} is not ready: {turn.stuck}{kept if unavailable in NONE else ''}{waiting}"
 
 
@@ -101,11 +108,35 @@ def blocked(deployment: wire.Deployment, unbound_seconds: float, space: Space) -
     return status.updated_replicas < status.replicas and unbound_seconds > space.patience
 
 
-def bounds(rollout: Rollout | None, *, surge: bool) -> tuple[int | str, int | str]:
+def yields(deployment: wire.Deployment, unbound_seconds: float, space: Space, serving: int) -> bool:
+    """Whether a rollout that may miss no replica, and finds no place for one more, takes one all the same.
+
+    ``serving``: ready replicas of the whole service; the only one is never taken.
+    """
+    waited = unbound_seconds > YIELD_SECONDS + space.node_seconds
+    return waited and serving > 1 and blocked(deployment, unbound_seconds, space)
+
+
+def yielded(name: str, rollout: Rollout | None) -> str:
+    """What is told of that."""
+    unavailable = rollout.max_unavailable if rollout is not None else None
+    return (
+        f"no node has had room for a successor in {name} for {format_duration(YIELD_SECONDS)}, so one replica at a time"
+        f" goes first though rollout.maxUnavailable is {unavailable}; make room for one replica more, or leave"
+        " maxUnavailable out"
+    )
+
+
+def strict(rollout: Rollout | None) -> bool:
+    """Whether the user states that no replica may be missing."""
+    return rollout is not None and rollout.max_unavailable in NONE
+
+
+def bounds(rollout: Rollout | None, *, surge: bool, yields: bool = False) -> tuple[int | str, int | str]:
     """Surge and unavailability of a rollout, as the user says, else by whether there is room for a ``surge``.
 
     Without room a replica goes before its successor comes, unless the user states that none may be missing and states
-    a surge. Never are both none, which the API refuses.
+    a surge; then too where the rollout ``yields``. Never are both none, which the API refuses.
     """
     up = rollout.max_surge if rollout is not None else None
     unavailable = rollout.max_unavailable if rollout is not None else None
@@ -113,6 +144,6 @@ def bounds(rollout: Rollout | None, *, surge: bool) -> tuple[int | str, int | st
         up = 1 if surge else 0
     if unavailable is None:
         unavailable = 0 if surge and up not in NONE else 1
-    if up in NONE and unavailable in NONE:
+    if unavailable in NONE and (yields or up in NONE):
         unavailable = 1
     return up, unavailable

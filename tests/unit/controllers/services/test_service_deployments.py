@@ -10,7 +10,7 @@ from berth.api.inferenceservice_parts import Rollout
 from berth.cluster.errors import Conflict
 from berth.cluster.kinds import DEPLOYMENTS
 from berth.controllers.services.contest import LOSSES
-from berth.controllers.services.rollout import IN_VAIN_SECONDS, UNBOUND_SECONDS, Space, bounds
+from berth.controllers.services.rollout import IN_VAIN_SECONDS, UNBOUND_SECONDS, YIELD_SECONDS, Space, bounds
 from tests.unit.controllers.services.rolling import NAME, Rolling
 
 ROOM, FULL = Space(4), Space(0)
@@ -81,6 +81,44 @@ async def test_a_successor_that_gets_no_place_lets_its_predecessor_go(
     world.settle(replicas=3, updatedReplicas=1)
     await world.look(world.plan(2), space)
     assert len(world.server.applied) == writes, "the same again is no write"
+
+
+STRICT = {"maxSurge": 1, "maxUnavailable": 0}
+
+
+@pytest.mark.parametrize(
+    ("space", "age", "ready", "expected"),
+    [
+        (FULL, YIELD_SECONDS + 5, 2, (1, 1)),
+        (ROOM, YIELD_SECONDS + 5, 2, (1, 1)),
+        (FULL, YIELD_SECONDS + 5, 1, (1, 0)),
+        (Space(0, 240.0), YIELD_SECONDS + 235, 2, (1, 0)),
+    ],
+    ids=["in vain", "though devices are free", "not the only one that serves", "a node may join"],
+)
+async def test_a_rollout_that_may_miss_none_yields_in_the_end(
+    space: Space, age: float, ready: int, expected: tuple[int, int]
+) -> None:
+    world = await rolling(STRICT)
+    world.settle(replicas=3, updatedReplicas=1, readyReplicas=ready)
+    world.pod("new", node="", age=age)
+    await world.look(world.plan(2), space)
+    assert world.strategy() == expected
+    assert ("though rollout.maxUnavailable is 0" in world.deployments.yielded(world.view)) == (expected == (1, 1))
+
+
+async def test_a_rollout_that_has_yielded_does_so_to_its_end_and_the_next_one_waits_anew() -> None:
+    world = await rolling(STRICT)
+    world.pod("new", node="", age=YIELD_SECONDS + 5)
+    await world.look(world.plan(2), FULL)
+    world.pod("new")  # it has got the place of its predecessor
+    world.settle(replicas=3, updatedReplicas=2)
+    await world.look(world.plan(2), FULL)
+    assert world.strategy() == (1, 1)
+    world.settle()
+    await world.look(world.plan(2), FULL)
+    assert world.strategy() == (1, 0)
+    assert world.deployments.yielded(world.view) == ""
 
 
 async def test_the_form_of_a_rollout_does_not_follow_the_room() -> None:

@@ -46,7 +46,8 @@ def test_whose_turn_it_is(live: dict[str, Any], expected: Turn | None) -> None:
         (Turn("a", frozenset({"c", "b"}), "late"), None, "a is not ready: late; b, c wait"),
         (Turn("a", frozenset(), "late"), {"maxUnavailable": 1}, "a is not ready: late"),
         (Turn("a", frozenset(), "late"), {"maxUnavailable": 0, "maxSurge": 1},
-         "a is not ready: late; rollout.maxUnavailable 0 keeps each replica until its successor is ready"),
+         "a is not ready: late; rollout.maxUnavailable 0 keeps each replica until its successor is ready, and one"
+         " that finds no place in 10m has its predecessor go first where another replica serves"),
     ],
 )  # fmt: skip
 def test_a_stuck_rollout_says_what_holds_it(turn: Turn, bounds: dict[str, Any] | None, expected: str) -> None:
