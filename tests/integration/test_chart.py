@@ -241,6 +241,7 @@ def test_uninstalling_keeps_definitions_and_jobs_and_a_new_release_takes_them_ov
     assert not release.api.exists(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/berth")
     assert not release.api.exists("/apis/rbac.authorization.k8s.io/v1/clusterroles/berth")
     assert release.api.exists(release.api.path_of(job))
+    assert release.api.exists("/apis/scheduling.k8s.io/v1/priorityclasses/berth-training"), "its pods could not restart"
     release.install()
     assert release.api.exists(release.api.path_of(job))
     release.api.delete(release.api.path_of(job))

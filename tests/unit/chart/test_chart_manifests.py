@@ -201,6 +201,18 @@ def test_the_priority_classes_of_gangs_and_services_never_preempt() -> None:
     assert classes["berth-inference"]["value"] > classes["berth-training"]["value"] > 0
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_priority_classes_of_what_runs_on_outlive_the_release(keep: bool) -> None:
+    """Without its class no pod is admitted in place of one that ends."""
+    classes = of_kind(render(f"priorityClasses.keep={str(keep).lower()}", "prefetch.enabled=true"), "PriorityClass")
+    policies = {
+        name: (entry["metadata"].get("annotations") or {}).get("helm.sh/resource-policy")
+        for name, entry in classes.items()
+    }
+    kept = "keep" if keep else None
+    assert policies == {"berth-training": kept, "berth-inference": kept, "berth-prefetch": None}
+
+
 def test_fetching_weights_gives_way_to_every_other_pod() -> None:
     known = of_kind(render("prefetch.enabled=true"), "PriorityClass")["berth-prefetch"]
     assert known["value"] < 0
