@@ -50,10 +50,19 @@ def expect_refused(setting: str, message: str) -> None:
     assert message in result.stderr
 
 
-def _helm(*settings: str) -> subprocess.CompletedProcess[str]:
+@cache
+def notes(*settings: str) -> str:
+    """What helm tells who has installed the chart; no cluster is asked."""
+    result = _helm(*settings, command=("install", "--dry-run=client"))
+    assert result.returncode == 0, result.stderr
+    return result.stdout.partition("\nNOTES:\n")[2]
+
+
+def _helm(*settings: str, command: tuple[str, ...] = ("template",)) -> subprocess.CompletedProcess[str]:
     options = [part for setting in settings for part in ("--set", setting)]
-    command: list[str | Path] = [tools.helm(), "template", "berth", CHART, "--namespace", "berth-system", *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    verb, *flags = command
+    words: list[str | Path] = [tools.helm(), verb, "berth", CHART, "--namespace", "berth-system", *flags, *options]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
 def of_kind(manifests: Iterable[Manifest], kind: str) -> dict[str, Manifest]:

@@ -12,6 +12,7 @@ from tests.unit.chart.rendered import (
     EVERYTHING,
     Manifest,
     expect_refused,
+    notes,
     of_kind,
     only,
     pod_specs,
@@ -155,6 +156,53 @@ def test_the_operator_understands_its_arguments(settings: tuple[str, ...]) -> No
     options = operate.make_context("berth", list(arguments)).params
     assert options["lease_name"] == "berth"
     assert options["log_format"] == "json"
+
+
+SECURED = ("prometheus.url=https://prometheus:9090", "prometheus.existingSecret=monitoring", "prometheus.caFile=ca.crt")
+
+
+@pytest.mark.parametrize(
+    ("settings", "files"),
+    [
+        pytest.param(SECURED, {"token-file": "token", "ca-file": "ca.crt"}, id="a token and an authority"),
+        pytest.param((*SECURED, "prometheus.tokenKey="), {"ca-file": "ca.crt"}, id="an authority alone"),
+    ],
+)
+def test_prometheus_is_asked_with_what_the_secret_holds(settings: tuple[str, ...], files: dict[str, str]) -> None:
+    begin, folder = "--prometheus-", "/etc/berth/prometheus/"
+    pairs = [arg.removeprefix(begin).split("=") for arg in container(*settings)["args"] if arg.startswith(begin)]
+    assert {name: path.removeprefix(folder) for name, path in pairs if name != "url"} == files
+
+
+def test_volumes_of_yours_are_mounted_beside_those_of_the_chart() -> None:
+    settings = (
+        "operator.extraVolumes[0].name=bundle",
+        "operator.extraVolumes[0].configMap.name=ours",
+        "operator.extraVolumeMounts[0].name=bundle",
+        "operator.extraVolumeMounts[0].mountPath=/etc/ssl/ours",
+    )
+    volumes = only(render(*settings), "Deployment")["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "bundle", "configMap": {"name": "ours"}} in volumes
+    assert [mount["name"] for mount in container(*settings)["volumeMounts"]] == ["tmp", "bundle"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        pytest.param((), "is published nowhere", id="no image"),
+        pytest.param((), "prometheus.url is empty", id="no Prometheus"),
+        pytest.param(("networkPolicy.egress.restrict=true",), "networkPolicy.egress.extra empty", id="no way out"),
+        pytest.param(("replicaCount=0",), "replicaCount is 0", id="no replica"),
+    ],
+)
+def test_the_notes_tell_what_is_missing(settings: tuple[str, ...], said: str) -> None:
+    assert said in notes(*settings)
+
+
+def test_the_notes_of_a_whole_installation_ask_for_nothing() -> None:
+    told = notes("image.repository=registry.example/berth", "prometheus.url=http://prometheus:9090")
+    assert "empty" not in told
+    assert "published" not in told
 
 
 def test_the_pod_knows_its_name_and_namespace() -> None:
