@@ -210,6 +210,8 @@ def demo(keep: bool, name: str) -> None:
             run(cluster, story)
             if stage.engines is not None:
                 demo_serving.serve(cluster.api(), stage.engines, story)
+                if keep:
+                    story.tell(f"{demo_serving.NAME}: its traffic ends here, so demand is unknown and replicas stay")
     except BaseException:
         cluster.down()
         raise
