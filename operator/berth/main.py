@@ -157,8 +157,8 @@ async def _run(app: App, election: Election, stop: asyncio.Event) -> None:
     for task in tasks:
         if task.get_name() != "kopf":
             task.cancel()
-    kopf_stop.set()
     await asyncio.wait({task for task in tasks if task.get_name() == "leader"}, timeout=15.0)
+    kopf_stop.set()  # which closes the session that the leader gave its lease back through
     await asyncio.wait(tasks, timeout=5.0)
     for ended in done - {stopping}:
         with contextlib.suppress(asyncio.CancelledError):

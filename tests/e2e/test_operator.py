@@ -91,6 +91,7 @@ def test_two_replicas_are_warm_and_one_writes(jobs: Jobs, berth: Berth) -> None:
     began = time.monotonic()
     assert wait_until(lambda: leads(second), 20)
     assert time.monotonic() - began < 10, "a released lease was not taken over at once"
+    assert "not released" not in berth.operators[0].log.read_text(), "what it writes with was closed before it was done"
     jobs.submit("next", 1)
     jobs.expect_phase("next", "Running")
     berth.operators.pop(0)
