@@ -35,9 +35,13 @@ def phase(rules: Rules, sight: Sight, need: Need, mix: Mix, counts: Mapping[str,
     if lacks:
         return Phase.DEGRADED, lacks
     if ready < min(_wanted(rules, need), total) or sight.slo_met is False:
-        why = "the SLO is missed" if sight.slo_met is False else f"{ready} of {total} replicas are ready"
+        why = "the SLO is missed" if sight.slo_met is False else _of(ready, total)
         return Phase.DEGRADED, f"{capitalised(why)}; {need.text}"
-    return Phase.READY, f"{ready} of {total} replicas are ready; {need.text}"
+    return Phase.READY, f"{_of(ready, total)}; {need.text}"
+
+
+def _of(ready: int, total: int) -> str:
+    return f"{ready} of {plural(total, 'replica')} {'is' if total == 1 else 'are'} ready"
 
 
 def _wanted(rules: Rules, need: Need) -> int:
