@@ -83,7 +83,9 @@ class Attempt(Model):
     cause: StatusText | None = None
     """Failure, Infrastructure, Preemption, Suspend, StartFailure, Quota or Completed; only Failure is charged."""
     reason: StatusText | None = None
-    """What happened, in one word, such as NodeLost or StartTimedOut."""
+    """What happened, in one word: WorkerFailed, NodeLost, Disrupted (an eviction, a shutdown, the kubelet's refusal),
+    PodDeleted, StartTimedOut, Unschedulable, CannotStart, CreateRefused, QuotaExceeded, DeadlineExceeded, Suspended,
+    StatusLost or Completed."""
     message: Message | None = None
     """What happened, in one sentence."""
     lost_accelerator_seconds: Annotated[int, Field(ge=0, le=2**53)] | None = None

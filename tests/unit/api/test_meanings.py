@@ -7,6 +7,8 @@ from dataclasses import fields
 from berth.api.conditions import PoolCondition, ServiceCondition
 from berth.api.meanings import CONDITIONS, EVENTS
 from berth.api.names import ServiceEvent
+from berth.api.trainingjob_status import Attempt
+from berth.training.state import Cause, Reason
 from tests.unit.api import reasons
 from tests.unit.api.reasons import ANY, Set
 
@@ -54,3 +56,9 @@ def test_every_named_type_and_event_is_in_the_reference() -> None:
     assert {entry.type for entry in CONDITIONS["AcceleratorPool"]} == named(PoolCondition)
     assert {entry.type for entry in CONDITIONS["InferenceService"]} == named(ServiceCondition)
     assert {event.reason for event in EVENTS["InferenceService"]} == named(ServiceEvent)
+
+
+def test_the_reference_names_what_ends_attempts() -> None:
+    fields_of = Attempt.model_fields
+    assert {reason for reason in Reason if reason not in (fields_of["reason"].description or "")} == set()
+    assert {cause for cause in Cause if cause not in (fields_of["cause"].description or "")} == set()
