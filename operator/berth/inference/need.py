@@ -7,11 +7,15 @@ where somebody counts what waits for it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from berth.inference import manual
 from berth.inference.records import DemandState
 from berth.inference.service import Memory, Mode, Rules, Sight, Verdict
 from berth.values import format_duration, percent
+
+NOTHING: Final = 0.05
+"""Of the smallest replica; what is foreseen below it is as good as nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,8 @@ def partly_until(rules: Rules, memory: Memory, sight: Sight) -> float | None:
 def _rests(rules: Rules, memory: Memory, sight: Sight, total: int) -> Need | None:
     """At zero already, or idle for long enough with nothing foreseen within the horizon."""
     assert rules.zero is not None
-    if (sight.foreseen.work or 0.0) > 0.0 and sight.foreseen.point > 0.05:
+    smallest = min((entry.variant.capacity for entry in sight.offers if entry.variant.capacity > 0), default=1.0)
+    if (sight.foreseen.work or 0.0) > 0.0 and sight.foreseen.point > NOTHING * smallest:
         return None
     if not total:
         return Need(0.0, 0, 0, "Idle", "nothing waits and nothing is foreseen")

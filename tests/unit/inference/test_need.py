@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from berth.inference.need import Need, idle_from, metrics_verdict, needed
 from berth.inference.service import Decision, Foreseen, Memory, Mode, Rules, ZeroRules
-from tests.builders.services import make_replica, make_sight
+from tests.builders.services import make_offer, make_replica, make_sight
 
 NOW = 10_000.0
 ZERO = ZeroRules(idle_after=600, max_wake=60)
@@ -134,6 +134,7 @@ def awake(**fields: Any) -> Any:
         (awake(replicas=(make_replica(ready=False),)), 700, False),
         (awake(foreseen=2.0), 700, False),
         (awake(foreseen=0.01), 700, True),
+        (awake(foreseen=0.03, offers=(make_offer(capacity=0.004),)), 700, False),
     ],
 )
 def test_a_service_sleeps_when_idle_long_enough_with_nothing_ahead(sight: Any, idle_for: float, rests: bool) -> None:
