@@ -169,7 +169,7 @@ class ServiceObserver:
         return frozenset(name for name, count in ended.items() if count >= most and name not in fine)
 
     def absorb(self, answer: wire.InferenceService) -> None:
-        """Take in the answer to a write of our own, which needs no look because of it."""
+        """Take in the answer to a write of our own, which needs no look unless it shows an edit."""
         self._absorbing = True
         try:
             self.caches.services.put(answer)
@@ -200,17 +200,18 @@ class ServiceObserver:
                 self._gone(view)
             return
         view = self.views.get(new.metadata.uid)
+        edited = view is None or view.object.metadata.generation != new.metadata.generation
         if view is None:
             view = self.views[new.metadata.uid] = ServiceView(new)
             self._read_spec(view)
-        elif view.object.metadata.generation != new.metadata.generation:
+        elif edited:
             before, view.object = view.spec, new
             self._read_spec(view)
             if before is None or view.spec is None or not same_templates(before, view.spec):
                 view.template_changes = True
         view.object = new
         self._read_status(view)
-        if not self._absorbing:
+        if edited or not self._absorbing:
             self._wake(view.key)
 
     def _read_spec(self, view: ServiceView) -> None:

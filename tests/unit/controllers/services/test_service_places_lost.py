@@ -80,6 +80,15 @@ def test_a_notice_on_a_node_is_looked_at_by_whoever_runs_there(shown: dict[str, 
     assert (watched.observer.state(watched.view) != before) is looks
 
 
+@pytest.mark.parametrize(("edited", "looks"), [(False, False), (True, True)])
+def test_an_edit_that_the_answer_to_a_write_shows_first_is_looked_at(edited: bool, looks: bool) -> None:
+    watched = Watched()
+    before = watched.view.object.metadata
+    meta = msgspec.structs.replace(before, generation=before.generation + edited, resource_version="7")
+    watched.observer.absorb(msgspec.structs.replace(watched.view.object, metadata=meta))
+    assert (KEY in watched.woken) is looks
+
+
 def test_pods_of_a_deleted_node_are_lost_until_it_is_there_again() -> None:
     watched = Watched()
     assert watched.observer.lost(watched.view) == []
