@@ -121,7 +121,7 @@ class Observer:
         return overdue
 
     def absorb(self, answer: wire.TrainingJob) -> None:
-        """Take in the answer to a write of our own: the next look sees it, and needs no look because of it."""
+        """Take in the answer to a write of our own, which needs no look unless it shows an edit."""
         self._absorbing = True
         try:
             self.caches.jobs.put(answer)
@@ -239,17 +239,18 @@ class Observer:
             self._wake(old.metadata.key)
             return
         view = self.views.get(new.metadata.uid)
+        edited = view is None or view.object.metadata.generation != new.metadata.generation
         if view is None:
             view = self.views[new.metadata.uid] = JobView(new)
             self._read_spec(view)
-        elif view.object.metadata.generation != new.metadata.generation:
+        elif edited:
             view.object = new
             self._read_spec(view)
             self.promises.pop(view.uid, None)  # made for the job as it was; one on record is in its status
         view.object = new
         self._read_status(view)
         self._sync(view)
-        if not self._absorbing:
+        if edited or not self._absorbing:
             self._wake(view.key)
 
     def _read_spec(self, view: JobView) -> None:

@@ -67,6 +67,14 @@ async def test_a_node_that_only_offers_more_wakes_nobody_that_holds_it() -> None
     assert woken == []
 
 
+async def test_an_edit_that_the_answer_to_a_write_shows_first_is_looked_at() -> None:
+    server, operator, woken = await watching()
+    for edit, looks in (({}, []), ({"suspend": True}, [JOB])):
+        server.edit(**edit) if edit else server.put(kinds.TRAINING_JOBS, server.objects["trainingjobs", *JOB])
+        operator.observer.absorb(await server.get(kinds.TRAINING_JOBS, JOB[1], JOB[0]))
+        assert woken == looks
+
+
 async def test_a_lost_node_and_a_changed_pod_wake_the_gang() -> None:
     server, operator, woken = await watching()
     del server.objects["nodes", "", server.status()["placement"]["ranks"].split(",")[0]]
