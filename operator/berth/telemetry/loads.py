@@ -60,13 +60,15 @@ class Loads:
         """What is known of one service; ``before``: its live pods that were heard of earlier.
 
         Most of those that should be reported must be, and stand for those that serve and are not: a scrape that fails
-        takes no load away.
+        takes no load away. A counter may be there from the first request on, so a pod that was never heard of lacks
+        none.
         """
         problem = self._problem(service, preset, before)
         if problem:
             return Reading("Unknown", at=now, reason=problem)
         heard = self.pods.get(service.key, set())
-        share = len(service.steady - heard) / len(heard) if heard else 0.0
+        lost = _expected(service, preset, before) & service.steady - heard
+        share = len(lost) / len(heard) if heard else 0.0
         return measured(self.totals[service.key] * (1 + share), now)
 
     def _problem(self, service: ServiceQuery, preset: Preset, before: frozenset[str]) -> str:
@@ -77,8 +79,13 @@ class Loads:
                 return answer.missing
         if service.key not in self.totals:
             return f"no series of {' or '.join(preset.names)}"
-        expected = before | service.steady
+        expected = _expected(service, preset, before)
         lost = expected - self.pods.get(service.key, set())
         if not preset.matchers and 2 * len(lost) > len(expected):
             return f"{len(lost)} of {len(expected)} replicas are not reported"
         return ""
+
+
+def _expected(service: ServiceQuery, preset: Preset, before: frozenset[str]) -> frozenset[str]:
+    """The pods that are to be reported."""
+    return before | service.steady if preset.kind == "gauge" else before

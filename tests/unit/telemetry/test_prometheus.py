@@ -105,6 +105,16 @@ async def test_replicas_that_serve_and_are_not_reported_carry_as_much_as_the_oth
     assert expected is not None or reading.reason == "3 of 5 replicas are not reported"
 
 
+async def test_a_counter_that_has_not_begun_is_not_missing_until_it_was_there() -> None:
+    requests, loads = SignalQuery("requests", "Prometheus", "Requests"), []
+    async with asking(by_metric({})) as (source, server, _):
+        asked = replace(query(requests, pods=tuple("abc")), steady=frozenset("abc"))
+        for shown in ("a", "abc", "ab"):
+            server.answer = by_metric({"http_requests_total": [series(2, pod=pod) for pod in shown]})
+            loads.append((await source.poll([asked], {}))[asked.key].readings["requests"].load)
+    assert loads == [2.0, 6.0, 6.0]
+
+
 async def test_the_load_of_each_pod_is_told() -> None:
     answers = {RUNNING: [series(3), series(4, pod="chat-2")], WAITING: [series(2)]}
     found = await poll(by_metric(answers))
