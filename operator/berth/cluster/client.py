@@ -28,6 +28,8 @@ WATCH_SECONDS: Final = (
     240.0,
     300.0,
 )  # how long a server may keep one watch open; spread, so that they do not end at once
+DISCOVERY: Final = "discovery"
+"""What questions about the server itself are reported as; users name the groups of some."""
 SILENCE_SECONDS: Final = 90.0  # bookmarks come once a minute
 _APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML
 _PATCH: Final = {"merge": "application/merge-patch+json", "json": "application/json-patch+json"}
@@ -265,7 +267,7 @@ class ApiClient:
         """Plurals (and ``plural/subresource``) served under a version of a group; empty when it is not served."""
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
-            data = await self.transport.send(Request("get", path, "GET", path))
+            data = await self.transport.send(Request("get", DISCOVERY, "GET", path))
         except NotFound:
             return frozenset()
         return frozenset(resource.name for resource in _read(_RESOURCES.decode, data).resources)
@@ -273,7 +275,7 @@ class ApiClient:
     async def versions(self, group: str) -> tuple[str, ...]:
         """Versions of an API group, the preferred order of the server; empty when it is not served."""
         try:
-            data = await self.transport.send(Request("get", f"/apis/{group}", "GET", f"/apis/{group}"))
+            data = await self.transport.send(Request("get", DISCOVERY, "GET", f"/apis/{group}"))
         except NotFound:
             return ()
         return tuple(entry.version for entry in _read(_GROUP.decode, data).versions)
@@ -282,7 +284,7 @@ class ApiClient:
         """(plural, kind) of what is served under a version of a group, subresources left out."""
         path = f"/apis/{group}/{version}"
         try:
-            data = await self.transport.send(Request("get", path, "GET", path))
+            data = await self.transport.send(Request("get", DISCOVERY, "GET", path))
         except NotFound:
             return ()
         found = _read(_RESOURCES.decode, data).resources
@@ -294,7 +296,7 @@ class ApiClient:
 
     async def server_version(self) -> str:
         """The server's version, such as ``v1.37.2``."""
-        data = await self.transport.send(Request("get", "/version", "GET", "/version"))
+        data = await self.transport.send(Request("get", DISCOVERY, "GET", "/version"))
         return _read(_VERSION.decode, data).git_version
 
     async def _patch(

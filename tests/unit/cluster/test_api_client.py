@@ -287,6 +287,17 @@ async def test_every_call_is_reported_as_rbac_names_it(server: Server, hasty: Fa
     ]
 
 
+async def test_groups_that_users_name_are_no_resource_of_a_report(server: Server, hasty: FakeClock):
+    resources: set[str] = set()
+    told = client(server, hasty, on_call=lambda verb, resource, outcome, _: resources.add(resource))
+    for group in ("a.example.com", "b.example.com"):
+        server.script = [failure(404, "NotFound")]
+        assert await told.versions(group) == ()
+        server.script = [failure(404, "NotFound")]
+        assert await told.kinds(group, "v1") == ()
+    assert len(resources) == 1
+
+
 async def test_what_is_not_served_is_not_there(server: Server, hasty: FakeClock):
     server.script = [answer(200, {"resources": [{"name": "podgroups"}, {"name": "podgroups/status"}]})]
     assert await client(server, hasty).serves(POD_GROUPS)
