@@ -28,6 +28,8 @@ UNSCHEDULABLE: Final = "Unschedulable"
 UNSCHEDULABLE_SECONDS: Final = 60.0
 
 AGAIN: Final = re.compile(r'^Back-off pulling image "[^"]*": ErrImagePull: ')
+ODD: Final = re.compile(r"^[^A-Za-z]+|[^A-Za-z0-9]")
+"""What no reason of a condition may hold."""
 POD_NAME: Final = re.compile(r'pods "[^"]*"')
 """Each try has another name, and would be told anew."""
 
@@ -95,7 +97,8 @@ def _waiting(status: wire.ContainerStatus) -> tuple[str, str] | None:
     held = status.state.waiting
     if held is None or not held.reason or held.reason in ON_ITS_WAY:
         return None
-    reason = SAME.get(held.reason, held.reason)
+    word = ODD.sub("", held.reason)  # the kubelet says it in one, other providers of nodes need not
+    reason = SAME.get(word, word) or "ContainerWaiting"
     if reason not in WITHOUT_WORDS:
         return reason, AGAIN.sub("", held.message)
     ended = status.last_state.terminated

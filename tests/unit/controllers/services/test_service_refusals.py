@@ -271,10 +271,12 @@ def failing(message: str) -> Any:
         ([waits("CreateContainerConfigError", 'secret "key" not found')], {}, "CreateContainerConfigError", "secret"),
         ([waits("CrashLoopBackOff", "back-off 20s", last={"reason": "OOMKilled", "exitCode": 137})], {},
          "CrashLoopBackOff", "it ends with OOMKilled, exit code 137"),
+        ([waits("2 of 3: provider's quota!", "no more")], {}, "of3providersquota", "no more"),
+        ([waits("…", "no more")], {}, "ContainerWaiting", "no more"),
         ([waits("ContainerCreating"), waits("ImagePullBackOff", "x")], {"v": failing('pods "v-5f-xyz" is forbidden')},
          "ReplicaFailure", "the server takes no pod of v: pods is forbidden"),
     ],
-    ids=["no node", "image", "the same while it tries", "a secret", "a crash", "the server"],
+    ids=["no node", "image", "the same while it tries", "a secret", "a crash", "not one word", "no word", "the server"],
 )  # fmt: skip
 def test_what_keeps_replicas_from_starting_is_said(pods: Any, deployments: Any, reason: str, words: str) -> None:
     found = trouble(pods, deployments, now=1000.0)
