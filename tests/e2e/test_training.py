@@ -231,3 +231,32 @@ def test_an_unreachable_node_holds_the_restart_and_is_named(jobs: Jobs, berth: B
 
 def _ready(node: Json) -> str:
     return next(str(entry["status"]) for entry in node["status"]["conditions"] if entry["type"] == "Ready")
+
+
+def test_a_headless_service_that_is_deleted_or_changed_while_its_gang_runs_comes_back(jobs: Jobs) -> None:
+    jobs.submit("named", 2, framework="PyTorch")
+    jobs.expect_phase("named", "Running")
+    path = f"/api/v1/namespaces/{jobs.namespace}/services/named-workers"
+    first = jobs.api.get(path)
+    jobs.api.delete(path)
+    assert wait_until(lambda: jobs.api.exists(path), 15), "the Service did not come back"
+    second = jobs.api.get(path)
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    assert second["spec"]["selector"] == first["spec"]["selector"]
+    jobs.api.patch(path, {"spec": {"selector": {"app": "other", "berth.dev/job-uid": None}}})
+    assert wait_until(lambda: jobs.api.get(path)["spec"]["selector"] == first["spec"]["selector"], 75)
+    assert jobs.status("named")["attempt"] == 1
+
+
+def test_a_status_that_cannot_be_read_costs_no_pod(jobs: Jobs) -> None:
+    jobs.submit("newer", 2)
+    jobs.expect_phase("newer", "Running")
+    before = [pod["metadata"]["uid"] for pod in jobs.pods("newer")]
+    jobs.api.patch(jobs.path("newer") + "/status", {"status": {"phase": "Checkpointing"}})
+    assert wait_until(lambda: "StatusUnreadable" in jobs.events("newer"), 15)
+    assert any("status.phase" in str(event.get("note")) for event in jobs.told("newer"))
+    assert [pod["metadata"]["uid"] for pod in jobs.pods("newer")] == before
+    assert not any("deletionTimestamp" in pod["metadata"] for pod in jobs.pods("newer"))
+    jobs.api.patch(jobs.path("newer") + "/status", {"status": {"phase": "Running"}})
+    jobs.api.delete(f"/api/v1/namespaces/{jobs.namespace}/pods/newer-1-0")
+    jobs.expect("newer", lambda found: found.get("attempt") == 2 and found.get("phase") == "Running")
