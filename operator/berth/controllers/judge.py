@@ -39,6 +39,13 @@ REFUSED_SECONDS: Final = 30.0
 SHORT_SECONDS: Final = 600.0
 """For so long after a refusal by a quota, gangs of its namespace are asked for as a whole."""
 
+SMALL_LIMIT: Final = "must be less than or equal to cpu limit"
+OWN_CPU: Final = (
+    "; a worker whose template names no CPU asks for its share of the node, which a limit, as a LimitRange's default, "
+    "must allow: name cpu in resources.requests and resources.limits of spec.template, or raise that default"
+)
+"""Said where the API server finds a request above the limit."""
+
 Rejection = tuple[str, str, str]
 
 
@@ -178,4 +185,5 @@ class Judge:
                 path = "spec.template.spec.serviceAccountName"
                 words = f"there is no ServiceAccount {account} in namespace {namespace}; create it or name another"
                 return None if whole else ("Accepted", "TemplateRefused", f"{path}: {words}")
-        return None if whole else ("Accepted", "TemplateRefused", f"spec.template: {words}")
+        hint = OWN_CPU if SMALL_LIMIT in words else ""
+        return None if whole else ("Accepted", "TemplateRefused", f"spec.template: {words}{hint}")

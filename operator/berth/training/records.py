@@ -47,6 +47,7 @@ class GangRequest:
     node_terms: tuple[Requirements, ...] = ()
     excluded_nodes: frozenset[str] = frozenset()
     penalised_nodes: frozenset[str] = frozenset()  # usable, but last among equals
+    admitted: frozenset[str] = frozenset()  # resources of which admission adds to what the template asks for
 
     def __post_init__(self) -> None:
         if any(amount > MOST_AMOUNT for amount in self.per_worker.values()):

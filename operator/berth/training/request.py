@@ -198,7 +198,10 @@ def as_admitted(request: GangRequest, needs: Resources, cpu_millicores: int) -> 
         amount = needs.get(name, 0) - (cpu_millicores if name == CPU else 0)
         if amount > grown.get(name, 0):
             grown[name] = amount
-    return request if grown == request.per_worker else replace(request, per_worker=grown)
+    if grown == request.per_worker:
+        return request
+    added = frozenset(name for name, amount in grown.items() if amount != request.per_worker.get(name))
+    return replace(request, per_worker=grown, admitted=added)
 
 
 def tolerations(pod: Mapping[str, Any]) -> tuple[Toleration, ...]:

@@ -42,9 +42,15 @@ def no_worker(pools: Sequence[Pool], request: GangRequest) -> str:
             f"A worker asks for {_words(name, asked[name])} ({RESOURCES}), and no node of {names} has any to give; "
             f"correct the name or take it out{beside}"
         )
+    fix = "ask for less"
+    if name in request.admitted:
+        fix = (
+            f"admission adds of that to the template, as a LimitRange's default or a RuntimeClass's overhead: name "
+            f"{name} in resources.requests of every container, or lower what is added"
+        )
     return (
         f"A worker asks for {_words(name, asked[name])} ({RESOURCES}), and no node of {names} has more than "
-        f"{_words(name, most[name])} beside its daemons; ask for less{beside}"
+        f"{_words(name, most[name])} beside its daemons; {fix}{beside}"
     )
 
 
@@ -124,7 +130,7 @@ def _causes(pools: Iterable[Pool], request: GangRequest) -> str:
                 keys = ", ".join(sorted({taint.key for taint in taints}))
                 counts[f"tainted {keys} (spec.template.spec.tolerations)"] += int(tainted.sum())
         failed = [pool.row[name] for name in request.excluded_nodes if name in pool.row]
-        counts["avoided for a minute, where this job failed"] += int(rows[failed].sum())
+        counts["avoided for now, where this job failed"] += int(rows[failed].sum())
     return ", ".join(f"{plural(number, 'node')} {cause}" for cause, number in counts.items() if number)
 
 

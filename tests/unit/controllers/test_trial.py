@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from berth.cluster import kinds
-from berth.cluster.errors import ClusterError, Forbidden
+from berth.cluster.errors import ClusterError, Forbidden, Invalid
 from tests.unit.controllers.harness import JOB, Json, Operator, Server, add_node, make_server
 
 POOL = {
@@ -230,3 +230,27 @@ async def test_no_job_is_told_what_the_server_said_of_another() -> None:
     operator = Operator(server)
     said = [await operator.judge.rejection(operator.observer.views[uid]) for uid in uids.values()]
     assert [rejection is None for rejection in said] == [False, True]
+
+
+async def test_a_default_that_no_node_has_is_told_with_the_way_out() -> None:
+    names = [{"name": "worker", "image": "i"}, {"name": "side", "image": "i"}]
+    server = make_server(template={"spec": {"containers": names}})
+    server.mutate = with_defaults(cpu="300")
+    operator = Operator(server)
+    await operator.look(2)
+    (view,) = operator.observer.views.values()
+    refusal = operator.scheduler.why(view.uid).refusal
+    assert refusal is not None
+    assert "has more than 192 cpu" in refusal.message
+    assert "a LimitRange's default" in refusal.message
+    assert "name cpu in resources.requests of every container" in refusal.message
+
+
+async def test_a_default_limit_below_the_worker_s_share_is_told_with_the_way_out() -> None:
+    server = make_server()
+    said = 'spec.containers[0].resources.requests: Invalid value: "192": must be less than or equal to cpu limit of 2'
+    server.admit = lambda body: Invalid(422, "Invalid", said)
+    await Operator(server).look()
+    message = server.status()["message"]
+    assert said in message
+    assert "name cpu in resources.requests and resources.limits of spec.template" in message

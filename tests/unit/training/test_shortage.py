@@ -114,7 +114,7 @@ def test_nodes_that_are_barred_are_told_where_they_would_be_missed() -> None:
     message = refused(make_fleet(nodes), 2).message
     assert "not counted: 1 node NotReady, 1 node Unschedulable, 1 node tainted team" in message
     failed = refused(make_fleet([make_node("n")]), excluded_nodes=frozenset({"n"})).message
-    assert failed == "No node of p may take a worker: 1 node avoided for a minute, where this job failed"
+    assert failed == "No node of p may take a worker: 1 node avoided for now, where this job failed"
 
 
 def test_a_resource_that_runs_out_before_the_devices_is_named() -> None:
