@@ -17,22 +17,24 @@ reduced costs of the slacks.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, floor, inf
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from berth.inference.program import TINY, Program, Solution, roundings
+from berth.inference.program import TINY, Column, Program, Solution, roundings
+from berth.inference.repair import Repair
 
 MOST_NODES: Final = 120
 _MOST_PIVOTS: Final = 200
-_REPAIRS: Final = 40
 _TRIED: Final = 10
 """Of so many nodes, the first ones and those left at the end, the mixes near their relaxations are looked at."""
 _WHOLE: Final = 1e-6
 
-Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+Floats = NDArray[np.float64]
 
 
 class GaveUp(Exception):
@@ -53,16 +55,17 @@ def enumerate_mix(program: Program, most_nodes: int = MOST_NODES, *, first: bool
     root = relaxation.root()
     if root is None:
         return None
+    repair = Repair(program)
     best, upper = None, inf
     heap, opened, popped = [(root.bound, 0, root)], 1, 0
     while heap and _better(heap[0][0], upper):
         bound, _, node = heapq.heappop(heap)
-        split = relaxation.loosest(node.filled)
+        split = relaxation.loosest(node)
         near = _whole(program, node.filled) if split is None else None
         if split is None and near is None:  # rounding in the table; the other solver decides
             raise GaveUp(best, bound)
         if split is not None and popped < _TRIED:
-            near = _repaired(program, node.filled)
+            near = repair.near(node.filled)
         popped += 1
         if near is not None and near.cost < upper:
             best, upper = near, near.cost
@@ -75,13 +78,13 @@ def enumerate_mix(program: Program, most_nodes: int = MOST_NODES, *, first: bool
             if _better(child.bound, upper):
                 heapq.heappush(heap, (child.bound, opened, child))
         if opened > most_nodes and heap:
-            raise GaveUp(_best_near(program, heap, best), heap[0][0])
+            raise GaveUp(_best_near(repair, heap, best), heap[0][0])
     return None if best is None else Solution(best.counts, best.cost, best.cost, proven=True)
 
 
-def _best_near(program: Program, heap: list[tuple[float, int, _Node]], best: Solution | None) -> Solution | None:
+def _best_near(repair: Repair, heap: list[tuple[float, int, _Node]], best: Solution | None) -> Solution | None:
     """The cheapest of ``best`` and what is near the most promising nodes that are left."""
-    found = [_repaired(program, node.filled) for _, _, node in heapq.nsmallest(_TRIED, heap)]
+    found = [repair.near(node.filled) for _, _, node in heapq.nsmallest(_TRIED, heap)]
     return min((one for one in (best, *found) if one is not None), key=lambda one: one.cost, default=None)
 
 
@@ -92,77 +95,80 @@ def _better(bound: float, upper: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """Sums and counts narrowed to ``lows`` … ``highs``, the relaxation's value and counts there, its final table.
+    """Amounts narrowed to ``lows`` … ``highs``, the relaxation's value and counts there, its final table.
 
-    Positions are those of the groups, then those of the columns.
+    Positions are those of the groups, whose amount is a sum, then those of the columns, whose amount is the count.
     """
 
     bound: float
-    filled: list[float]
-    lows: list[int]
-    highs: list[int]
+    filled: Floats
+    lows: Floats
+    highs: Floats
     table: Floats
     basis: list[int]
 
 
 class _Relaxation:
-    """The dual of the linear relaxation. Columns of the table: prices y, then z, then slacks, then the right side."""
+    """The dual of the linear relaxation. Columns of the table: prices y, then slacks, then the right side.
+
+    Rows of the table: one for each cost piece, then the reduced costs. A z is in the table only where it is basic: its
+    column is the slack's turned round, and its reduced cost what the slack's is below the length of the piece.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        starts: list[int] = []
-        ends: list[int] = []
-        slopes: list[float] = []
-        self.owner: list[int] = []
-        for i, column in enumerate(program.columns):
-            start = column.low
-            for length, slope in column.pieces:
-                self.owner.append(i)
-                starts.append(start)
-                ends.append(start + length)
-                slopes.append(slope)
-                start += length
-        self.starts, self.ends, self.slopes = np.array(starts, float), np.array(ends, float), np.array(slopes)
-        self.groups = [list(group) for group in program.groups]
-        prices = [column.pieces[0][1] if column.pieces else 0.0 for column in program.columns]
-        self.weights = [*(sum(prices[i] for i in group) / len(group) for group in self.groups), *prices]
-        self.sums = np.zeros((len(self.groups), len(program.columns)))
-        for position, group in enumerate(self.groups):
-            self.sums[position, group] = 1.0
+        columns = program.columns
+        parts = [
+            (i, start, start + length, slope)
+            for i, column in enumerate(columns)
+            for start, length, slope in _placed(column)
+        ]
+        self.owner = np.array([i for i, _, _, _ in parts], int)
+        self.starts = np.array([start for _, start, _, _ in parts], float)
+        self.ends = np.array([end for _, _, end, _ in parts], float)
+        self.slopes = np.array([slope for _, _, _, slope in parts], float)
+        prices = np.array([column.pieces[0][1] if column.pieces else 0.0 for column in columns])
+        self.count = len(program.groups)
+        sums = np.zeros((self.count, len(columns)))
+        for position, group in enumerate(program.groups):
+            sums[position, list(group)] = 1.0
+        self.amounts = np.vstack([sums, np.eye(len(columns))])
+        self.weights = self.amounts @ prices / np.maximum(self.amounts.sum(axis=1), 1.0) + TINY
         held = [*program.rows, *roundings(program.rows)]
-        rows = np.array([row.coefficients for row in held], float).reshape(len(held), len(program.columns))
-        self.rows = np.vstack([rows, self.sums, -self.sums])
+        rows = np.array([row.coefficients for row in held], float).reshape(len(held), len(columns))
+        self.rows = np.vstack([rows, sums, -sums])
         self.least = np.array([row.least for row in held], float)
-        self.prices, self.parts = len(self.rows), len(slopes)
+        self.prices, self.parts = len(self.rows), len(parts)
 
     def root(self) -> _Node | None:
         """The relaxation of the whole program, ``None`` where it has no solution."""
         eye = np.eye(self.parts)
-        table = np.hstack([self.rows.T[self.owner], -eye, eye, self.slopes[:, None]])
+        table = np.vstack(
+            [
+                np.hstack([self.rows.T[self.owner], eye, self.slopes[:, None]]),
+                np.zeros(self.prices + self.parts + 1),
+            ]
+        )
         columns = self.program.columns
-        lows, highs = [column.low for column in columns], [column.high for column in columns]
-        lows = [*(sum(lows[i] for i in group) for group in self.groups), *lows]
-        highs = [*(sum(highs[i] for i in group) for group in self.groups), *highs]
-        return self._solve(table, list(range(self.prices + self.parts, self.prices + 2 * self.parts)), lows, highs)
+        lows = self.amounts @ np.array([column.low for column in columns], float)
+        highs = self.amounts @ np.array([column.high for column in columns], float)
+        return self._solve(table, list(range(self.prices, self.prices + self.parts)), lows, highs)
 
-    def amount(self, filled: list[float], position: int) -> float:
-        """The sum of a group or the count of a column."""
-        count = len(self.groups)
-        return sum(filled[i] for i in self.groups[position]) if position < count else filled[position - count]
-
-    def loosest(self, filled: list[float]) -> int | None:
+    def loosest(self, node: _Node) -> int | None:
         """The sum or count that is off a whole number by the most money; ``None`` where all are whole."""
-        off = [_off(self.amount(filled, position)) for position in range(len(self.weights))]
-        loose = [position for position, distance in enumerate(off) if distance > _WHOLE]
-        return max(loose, key=lambda position: off[position] * (self.weights[position] + TINY), default=None)
+        amounts = self.amounts @ node.filled
+        off = np.abs(amounts - np.rint(amounts))
+        off[off <= _WHOLE] = 0.0
+        position = int((off * self.weights).argmax()) if len(off) else 0
+        return position if len(off) and off[position] > 0 else None
 
     def children(self, node: _Node, position: int, upper: float) -> list[_Node]:
         """The two nodes in which the amount at ``position`` is at most, and at least, the whole number next to it.
 
         One that cannot go below ``upper`` is left out.
         """
-        at = self.amount(node.filled, position)
-        below, above = list(node.highs), list(node.lows)
+        at = float(self.amounts[position] @ node.filled)
+        below, above = node.highs.copy(), node.lows.copy()
         below[position], above[position] = floor(at), ceil(at)
         found = (
             self._solve(node.table.copy(), list(node.basis), node.lows, below, upper),
@@ -170,93 +176,77 @@ class _Relaxation:
         )
         return [child for child in found if child is not None]
 
-    def _solve(
-        self, table: Floats, basis: list[int], lows: list[int], highs: list[int], upper: float = inf
-    ) -> _Node | None:
-        count = len(self.groups)
-        low, high = np.array(lows, float), np.array(highs, float)
-        least = np.concatenate((self.least, low[:count], -high[:count]))
-        low, high = low[count:], high[count:]
-        lengths = np.minimum(self.ends, high[self.owner]) - np.maximum(self.starts, low[self.owner])
-        worth = np.zeros(table.shape[1] - 1)
-        worth[: self.prices] = least - self.rows @ low
-        worth[self.prices : self.prices + self.parts] = -np.maximum(lengths, 0.0)
-        reduced = worth[basis] @ table
-        reduced[:-1] -= worth
-        base = sum(column.cost(count) for column, count in zip(self.program.columns, lows[count:], strict=True))
-        if not _pivot(table, reduced, basis, upper - base):
+    def _solve(self, table: Floats, basis: list[int], lows: Floats, highs: Floats, upper: float = inf) -> _Node | None:
+        count, prices, parts = self.count, self.prices, self.parts
+        low = lows[count:]
+        begun = np.clip(low[self.owner], self.starts, self.ends)
+        lengths = np.maximum(np.minimum(self.ends, highs[count:][self.owner]) - begun, 0.0)
+        bounds = np.concatenate((self.least, lows[:count], -highs[:count])) - self.rows @ low
+        worth = np.concatenate((bounds, np.zeros(parts), -lengths))
+        reduced = table[-1]
+        np.matmul(worth[basis], table[:-1], out=reduced)
+        reduced[:prices] -= bounds
+        base = float(self.slopes @ (begun - self.starts))
+        if not _pivot(table, basis, lengths, upper - base):
             return None
-        filled = low.tolist()
-        for owner, amount in zip(self.owner, reduced[self.prices + self.parts : -1].tolist(), strict=True):
-            filled[owner] += amount
+        filled = low + np.bincount(self.owner, reduced[prices:-1], len(low))
         return _Node(base + float(reduced[-1]), filled, lows, highs, table, basis)
 
 
-def _pivot(table: Floats, reduced: Floats, basis: list[int], enough: float) -> bool:
-    """Bring ``table`` with the ``reduced`` costs below it to the optimum; False where there is none below ``enough``.
+def _placed(column: Column) -> Iterator[tuple[int, int, float]]:
+    """(start, length, slope) of each cost piece."""
+    start = column.low
+    for length, slope in column.pieces:
+        yield start, length, slope
+        start += length
 
-    The value only grows on the way there.
+
+def _pivot(table: Floats, basis: list[int], lengths: Floats, enough: float) -> bool:
+    """Bring ``table``, whose last row is the reduced costs, to the optimum; False where none is below ``enough``.
+
+    The value only grows on the way there. ``basis`` tells a z by the number of its slack and that of all pieces.
     """
-    small = TINY * max(1.0, float(np.abs(reduced[:-1]).max(initial=0.0)))
+    reduced, sides, parts = table[-1], table[:-1, -1], len(lengths)
+    costs, filled = reduced[:-1], reduced[-1 - parts : -1]
+    small = TINY * max(1.0, float(np.abs(costs).max(initial=0.0)), float(lengths.max(initial=0.0)))
     for step in range(_MOST_PIVOTS):
-        steepest = step < _MOST_PIVOTS // 2  # later by Bland's rule, which never turns in circles
-        entering = int(reduced[:-1].argmin() if steepest else (reduced[:-1] < -small).argmax())
-        if reduced[entering] >= -small:
+        left = lengths - filled
+        entering, over = _entering(costs, left, small, steepest=step < _MOST_PIVOTS // 2)
+        cost = float(left[over] if entering < 0 else costs[entering])
+        if cost >= -small:
             break
-        column = table[:, entering]
-        usable = column > TINY
-        if not usable.any():
+        if entering < 0:
+            entering = len(costs) + over
+            column = -table[:, entering - parts]
+            column[-1] = cost
+        else:
+            column = table[:, entering].copy()
+        usable = (column[:-1] > TINY).nonzero()[0]
+        if not len(usable):
             return False
-        ratios = np.divide(table[:, -1], column, out=np.full(len(column), inf), where=usable)
-        leaving = int(ratios.argmin())
-        row = table[leaving] / table[leaving, entering]
+        leaving = int(usable[(sides[usable] / column[usable]).argmin()])
+        row = table[leaving] / column[leaving]
         table -= column[:, None] * row
         table[leaving] = row
-        reduced -= reduced[entering] * row
         basis[leaving] = entering
         if not _better(float(reduced[-1]), enough):
             return False
     return True
 
 
-def _off(amount: float) -> float:
-    """How far from whole."""
-    return abs(amount - round(amount))
+def _entering(costs: Floats, left: Floats, small: float, *, steepest: bool) -> tuple[int, int]:
+    """The column that enters, or -1 and the piece whose z does. Not the ``steepest``: the first, which by Bland's rule
+    never turns in circles."""
+    if steepest:
+        column, over = int(costs.argmin()), int(left.argmin()) if len(left) else 0
+        return (-1, over) if len(left) and left[over] < costs[column] else (column, over)
+    column, over = int((costs < -small).argmax()), int((left < -small).argmax()) if len(left) else 0
+    return (column, over) if costs[column] < -small or not len(left) else (-1, over)
 
 
-def _whole(program: Program, filled: list[float]) -> Solution | None:
-    counts = tuple(round(count) for count in filled)
+def _whole(program: Program, filled: Floats) -> Solution | None:
+    counts = tuple(round(count) for count in filled.tolist())
     if not program.feasible(counts):
         return None
     cost = program.cost(counts)
     return Solution(counts, cost, cost, proven=False)
-
-
-def _repaired(program: Program, filled: list[float]) -> Solution | None:
-    """A first solution: the relaxation's counts to the nearest, what is missing added, what is over taken."""
-    columns = program.columns
-    counts = [min(column.high, max(column.low, round(x))) for column, x in zip(columns, filled, strict=True)]
-    matrix = np.array([row.coefficients for row in program.rows]).reshape(len(program.rows), len(columns))
-    least = np.array([row.least for row in program.rows])
-    for _ in range(_REPAIRS):
-        missing = least - matrix @ np.array(counts, float)
-        missing[missing <= TINY * np.maximum(1.0, np.abs(least))] = 0.0
-        if not missing.any():
-            break
-        share = np.where(missing > 0, 1 / np.maximum(missing, TINY), 0.0)
-        helps = share @ np.minimum(matrix, missing[:, None])
-        worth = [
-            float(help_) / (column.cost(n + 1) - column.cost(n) + TINY) if n < column.high else -inf
-            for help_, column, n in zip(helps, columns, counts, strict=True)
-        ]
-        chosen = int(np.argmax(worth))
-        if worth[chosen] <= 0:
-            return None
-        counts[chosen] += 1
-    for i in sorted(range(len(counts)), key=lambda i: -columns[i].cost(counts[i])):
-        for _ in range(_REPAIRS):
-            trial = [*counts[:i], counts[i] - 1, *counts[i + 1 :]]
-            if trial[i] < columns[i].low or not program.feasible(trial):
-                break
-            counts = trial
-    return _whole(program, [float(count) for count in counts])
