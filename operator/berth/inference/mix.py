@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
 
+from berth.inference.answers import Answers
 from berth.inference.exact import GaveUp, enumerate_mix
 from berth.inference.integer import solve_mix
 from berth.inference.program import TINY, Column, Program, Row, Solution, pieces, rounded_up
@@ -55,23 +56,30 @@ def cheapest_mix(
     bounds: MixBounds,
     current: Mapping[str, int] | None = None,
     switching: Switching | None = None,
+    answers: Answers | None = None,
 ) -> Mix:
     """The cheapest mix of ``offers`` within ``bounds``, from ``current`` replicas by variant.
 
     Where no mix keeps all bounds, the one that carries the most: room, ``max_replicas`` and ``keep`` always hold; the
     floor and ``min_replicas`` as far as they can; then spot's share and zones, then the zone's survival, then the work.
-    Deterministic: equal arguments give equal mixes.
+    Deterministic: equal arguments give equal mixes. With ``answers``, which remembers earlier searches, a mix may be
+    another one that is as good: as cheap where it is ``Optimal``, within the bound that it tells where it is not.
     """
-    return _Model(offers, bounds, dict(current or {}), switching or Switching()).solve()
+    return _Model(offers, bounds, dict(current or {}), switching or Switching(), answers).solve()
 
 
 class _Model:
     """One question and the ways to relax it."""
 
     def __init__(
-        self, offers: Sequence[Offer], bounds: MixBounds, current: Mapping[str, int], switching: Switching
+        self,
+        offers: Sequence[Offer],
+        bounds: MixBounds,
+        current: Mapping[str, int],
+        switching: Switching,
+        answers: Answers | None,
     ) -> None:
-        self.bounds, self.current, self.switching = bounds, current, switching
+        self.bounds, self.current, self.switching, self.answers = bounds, current, switching, answers
         self.offers = sorted((offer for offer in offers if self._allowed(offer)), key=lambda offer: offer.variant.name)
         self.kept = [max(0, bounds.keep.get(offer.variant.name, 0)) for offer in self.offers]
         self.most = max(bounds.max_replicas, sum(self.kept))
@@ -194,6 +202,12 @@ class _Model:
         self, rows: Sequence[Row], columns: tuple[Column, ...] | None = None, *, first: bool = False
     ) -> Solution | None:
         program = Program(columns or self.columns, tuple(rows), self.groups)
+        if self.answers is None:
+            return self._search(program, first=first)
+        kind = "first" if first else "cheapest"
+        return self.answers.answer(program, lambda: self._search(program, first=first), kind=kind)
+
+    def _search(self, program: Program, *, first: bool) -> Solution | None:
         try:
             return enumerate_mix(program, first=first)
         except GaveUp as gave_up:

@@ -43,6 +43,8 @@ PENALTY: Final = 0.075
 losses alone stayed within the promise on recorded traces (``make bench-spot``)."""
 _STEP: Final = 1.5
 """Prices of risk are rounded to powers of this, so that a hazard that falls by the minute moves nothing."""
+_DIGITS: Final = 2
+"""Shares of batches are rounded to so many: what was seen of them fades by the minute."""
 _QUANTILES: Final = 64
 _HOUR: Final = 3600.0
 _DAY: Final = 86400.0
@@ -238,12 +240,12 @@ class Outlook:
     def share(self, variant: Variant) -> float:
         """Of a variant's replicas, what one batch takes."""
         risk = self.risks.get(variant.name)
-        return risk.share if risk is not None else 1.0
+        return round(risk.share, _DIGITS) if risk is not None else 1.0
 
     def together(self, variant: Variant) -> float:
         """See :class:`Risk`."""
         risk = self.risks.get(variant.name)
-        return risk.together if risk is not None else 0.0
+        return round(risk.together, _DIGITS) if risk is not None else 0.0
 
 
 def penalty(promise: float, usd_per_work: float) -> float:

@@ -132,6 +132,24 @@ def test_a_notice_as_long_as_a_cold_start_needs_nothing_to_spare():
     assert mix.replicas == 10
 
 
+def test_what_fades_by_the_minute_asks_no_new_question():
+    book, asked = SpotBook(), []
+    for now, reclaimed in ((0.0, 0), (HOUR, 4), (9 * HOUR, 2)):
+        for zone in ZONES:
+            book.observe(("pool", zone), AWS, now, 6, reclaimed if zone == "a" else 0)
+    for now in (12 * HOUR, 12 * HOUR + 15):
+        for zone in ZONES:
+            book.observe(("pool", zone), AWS, now, 6)
+        risks = {zone: risk for zone in ZONES if (risk := book.risk(("pool", zone), now)) is not None}
+        prices: list[list[Offer]] = []
+        choose = hedged(
+            lambda *question, kept=prices: (kept.append(question[0]), cheapest_mix(*question))[1], outlook(risks)
+        )
+        choose(offers(dict.fromkeys(ZONES, 6)), MixBounds(8, 1, 50, max_zone_loss=0.5), {})
+        asked.append(prices)
+    assert asked[0] == asked[1]
+
+
 def test_expected_loss_counts_what_is_not_covered():
     risks = {zone: Risk(1.0, 1.0, 1e5) for zone in ZONES}
     at = outlook(risks)

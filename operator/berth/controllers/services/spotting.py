@@ -6,6 +6,7 @@ Counted by the leader once a control period. A restart forgets it and begins wit
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from berth.catalogue.serving import SpotPrior
 from berth.cluster import wire
@@ -13,6 +14,7 @@ from berth.cluster.cache import Cache
 from berth.controllers.services.notices import node_signs
 from berth.controllers.services.supply import Choice
 from berth.fleet.fleet import Fleet
+from berth.inference.answers import Answers
 from berth.inference.mix import cheapest_mix
 from berth.inference.reclaim import Census, SpotNode
 from berth.inference.records import Offer
@@ -27,6 +29,7 @@ class SpotWatch:
     def __init__(self, fleet: Fleet, nodes: Cache[wire.Node], rooms: Rooms) -> None:
         self._fleet, self._nodes, self._rooms = fleet, nodes, rooms
         self._book, self._census = SpotBook(), Census()
+        self._mixed: Cheapest = partial(cheapest_mix, answers=Answers())
         self._priors: dict[tuple[str, str], SpotPrior] = {}
 
     def look(self, now: float) -> None:
@@ -57,12 +60,12 @@ class SpotWatch:
         """How the mix is chosen: by price alone, or, with spot, by price and what a loss would cost."""
         variants = choice.variants.values()
         if not rules.spot.allowed or not any(variant.spot for variant in variants):
-            return cheapest_mix
+            return self._mixed
         firm = [v.usd_per_hour / v.capacity for v in variants if not v.spot and v.capacity > 0]
         own = [v.usd_per_hour / v.capacity for v in variants if v.capacity > 0]
         notice = min((p.notice_seconds for (pool, _), p in self._priors.items() if pool in _pools(choice)), default=0)
         price = min(firm or own, default=0.0)
-        return hedged(cheapest_mix, Outlook(risks, max(0.0, cold - notice) + period, penalty(rules.promise, price)))
+        return hedged(self._mixed, Outlook(risks, max(0.0, cold - notice) + period, penalty(rules.promise, price)))
 
     def verdict(self, offers: Iterable[Offer], risks: Mapping[str, Risk]) -> Verdict:
         """The condition SpotAvailable."""
