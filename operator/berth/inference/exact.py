@@ -85,7 +85,8 @@ def enumerate_mix(program: Program, most_nodes: int = MOST_NODES, *, first: bool
 def _best_near(repair: Repair, heap: list[tuple[float, int, _Node]], best: Solution | None) -> Solution | None:
     """The cheapest of ``best`` and what is near the most promising nodes that are left."""
     found = [repair.near(node.filled) for _, _, node in heapq.nsmallest(_TRIED, heap)]
-    return min((one for one in (best, *found) if one is not None), key=lambda one: one.cost, default=None)
+    near = min((one for one in (best, *found) if one is not None), key=lambda one: one.cost, default=None)
+    return None if near is None else repair.better(near)
 
 
 def _better(bound: float, upper: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import inf
 from typing import Final
 
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 from berth.inference.program import TINY, Program, Solution
 
 _REPAIRS: Final = 40
+_EXCHANGES: Final = 20
+
+Floats = NDArray[np.float64]
 
 
 class Repair:
@@ -33,7 +37,7 @@ class Repair:
             self.slopes[i, : len(lengths)] = [slope for _, slope in column.pieces]
         self.each = np.arange(len(columns))
 
-    def near(self, filled: NDArray[np.float64]) -> Solution | None:
+    def near(self, filled: Floats) -> Solution | None:
         """``filled`` to the nearest whole numbers, what is missing added, what is over taken; None where that fails."""
         counts = np.clip(np.rint(filled), self.lows, self.highs)
         if not self._add(counts):
@@ -45,7 +49,44 @@ class Repair:
         cost = self.program.cost(found)
         return Solution(found, cost, cost, proven=False)
 
-    def _add(self, counts: NDArray[np.float64]) -> bool:
+    def better(self, solution: Solution) -> Solution:
+        """``solution`` with one or two replicas exchanged for one or two others as long as that saves something."""
+        counts = np.array(solution.counts, float)
+        bundles = _bundles(len(counts))
+        effects = (bundles[0][:, None] == self.each).astype(float) + (bundles[1][:, None] == self.each)
+        on_rows = effects @ self.rows.T
+        for _ in range(_EXCHANGES):
+            pair = self._exchange(counts, bundles, on_rows)
+            if pair is None:
+                break
+            counts += effects[pair[1]] - effects[pair[0]]
+        found = tuple(int(count) for count in counts.tolist())
+        cost = self.program.cost(found)
+        return Solution(found, cost, cost, proven=False) if self.program.feasible(found) else solution
+
+    def _exchange(self, counts: Floats, bundles: Bundles, on_rows: Floats) -> tuple[int, int] | None:
+        """The bundles that leave and come and save the most, where the rows hold; None where nothing is saved."""
+        up, again = self._slopes(counts), self._slopes(counts + 1)
+        down = np.where(counts > self.lows, self._slopes(counts - 1), -inf)
+        before = np.where(counts - 1 > self.lows, self._slopes(counts - 2), -inf)
+        saved, added = _costs(bundles, down, before), _costs(bundles, up, again)
+        leave, come = (saved > -inf).nonzero()[0], (added < inf).nonzero()[0]
+        change = added[come] - saved[leave, None]
+        spare = self.rows @ counts - self.least + self.slack
+        gain = change < -TINY * max(1.0, float(saved[leave].max(initial=0.0)))
+        outs, ins = gain.nonzero()
+        holds = (spare + on_rows[come[ins]] - on_rows[leave[outs]] >= 0).all(axis=1)
+        if not holds.any():
+            return None
+        chosen = int(np.where(holds, change[outs, ins], inf).argmin())
+        return int(leave[outs[chosen]]), int(come[ins[chosen]])
+
+    def _slopes(self, counts: Floats) -> Floats:
+        """What one more of each costs; infinite where there can be none."""
+        found: Floats = self.slopes[self.each, (counts[:, None] >= self.ends).sum(axis=1)]
+        return found
+
+    def _add(self, counts: Floats) -> bool:
         """One replica after the other, each where it makes up most of what is missing for its cost."""
         for _ in range(_REPAIRS):
             missing = self.least - self.rows @ counts
@@ -54,15 +95,14 @@ class Repair:
                 break
             lacks = missing[short]
             helps = (1 / lacks) @ np.minimum(self.rows[short], lacks[:, None])
-            slopes = self.slopes[self.each, (counts[:, None] >= self.ends).sum(axis=1)]
-            worth = np.where(counts < self.highs, helps / (slopes + TINY), -inf)
+            worth = np.where(counts < self.highs, helps / (self._slopes(counts) + TINY), -inf)
             chosen = int(worth.argmax())
             if worth[chosen] <= 0:
                 return False
             counts[chosen] += 1
         return True
 
-    def _take(self, counts: NDArray[np.float64]) -> None:
+    def _take(self, counts: Floats) -> None:
         """As many as the rows allow, of the column first on which most is spent."""
         spare = self.rows @ counts - self.least + self.slack
         columns = self.program.columns
@@ -74,3 +114,21 @@ class Repair:
             taken = max(0.0, min(counts[i] - self.lows[i], most // 1, _REPAIRS))
             counts[i] -= taken
             spare -= taken * column
+
+
+Bundles = tuple[NDArray[np.intp], NDArray[np.intp]]
+"""One or two columns each: the first and the second, -1 where there is none."""
+
+
+@cache
+def _bundles(columns: int) -> Bundles:
+    first, second = np.triu_indices(columns)
+    alone = np.arange(columns)
+    return np.concatenate((alone, first)), np.concatenate((np.full(columns, -1), second))
+
+
+def _costs(bundles: Bundles, one: Floats, other: Floats) -> Floats:
+    """Of each bundle: ``one`` of a column costs that, the ``other`` of the same column that."""
+    first, second = bundles
+    with_second = np.where(second == first, other[first], one[second])
+    return one[first] + np.where(second < 0, 0.0, with_second)

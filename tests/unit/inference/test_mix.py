@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import combinations_with_replacement, product
 
 import pytest
 from hypothesis import given, settings
@@ -277,3 +277,29 @@ def test_a_rounding_cuts_off_no_whole_numbers(sizes: list[float], least: float, 
 def test_a_rounding_knows_that_a_large_replica_is_whole():
     assert roundings([Row("Work", (4.0, 1.0), 5.0)]) == [Row("Work", (1.0, 1.0), 2.0)]
     assert roundings([Row("Work", (4.0, -1.0), 5.0)]) == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(COLUMNS, st.data())
+def test_where_the_budget_ends_no_exchange_of_one_or_two_replicas_saves_anything(
+    columns: list[Column], data: st.DataObject
+):
+    entries = st.lists(st.sampled_from([-0.4, 0.0, 0.25, 1.0, 2.6]), min_size=len(columns), max_size=len(columns))
+    rows = data.draw(
+        st.lists(st.builds(lambda a, b: Row("", tuple(a), b), entries, st.floats(-5, 20)), min_size=1, max_size=4)
+    )
+    program = Program(tuple(columns), tuple(rows))
+    try:
+        enumerate_mix(program, most_nodes=1)
+    except GaveUp as gave_up:
+        if (best := gave_up.best) is None:
+            return
+    else:
+        return
+    assert program.feasible(best.counts)
+    ends = range(len(columns))
+    bundles = [*combinations_with_replacement(ends, 1), *combinations_with_replacement(ends, 2)]
+    for gone, come in product(bundles, bundles):
+        counts = [count - gone.count(i) + come.count(i) for i, count in enumerate(best.counts)]
+        if all(c.low <= n <= c.high for c, n in zip(columns, counts, strict=True)) and program.feasible(counts):
+            assert program.cost(counts) >= best.cost - CLOSE
