@@ -84,9 +84,11 @@ def enumerate_mix(program: Program, most_nodes: int = MOST_NODES, *, first: bool
 
 def _best_near(repair: Repair, heap: list[tuple[float, int, _Node]], best: Solution | None) -> Solution | None:
     """The cheapest of ``best`` and what is near the most promising nodes that are left."""
-    found = [repair.near(node.filled) for _, _, node in heapq.nsmallest(_TRIED, heap)]
-    near = min((one for one in (best, *found) if one is not None), key=lambda one: one.cost, default=None)
-    return None if near is None else repair.better(near)
+    nodes = [node.filled for _, _, node in heapq.nsmallest(_TRIED, heap)]
+    found = [one for one in (best, *map(repair.near, nodes)) if one is not None]
+    if found:
+        return repair.better(min(found, key=lambda one: one.cost))
+    return min((one for one in map(repair.forced, nodes) if one is not None), key=lambda one: one.cost, default=None)
 
 
 def _better(bound: float, upper: float) -> bool:

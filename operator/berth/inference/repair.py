@@ -49,12 +49,44 @@ class Repair:
         cost = self.program.cost(found)
         return Solution(found, cost, cost, proven=False)
 
+    def forced(self, filled: Floats) -> Solution | None:
+        """A mix where :meth:`near` finds none: exchanges that bring the rows nearer to being kept, then what saves."""
+        counts = np.clip(np.rint(filled), self.lows, self.highs)
+        self._add(counts)
+        bundles, effects, on_rows = self._bundles()
+        scale = np.maximum(1.0, np.abs(self.least))
+        on_rows = on_rows / scale
+        for _ in range(_EXCHANGES):
+            spare = (self.rows @ counts - self.least + self.slack) / scale
+            lacks = -float(np.minimum(spare, 0.0).sum())
+            if lacks <= 0:
+                found = tuple(int(count) for count in counts.tolist())
+                cost = self.program.cost(found)
+                return self.better(Solution(found, cost, cost, proven=False)) if self.program.feasible(found) else None
+            down = np.where(counts > self.lows, 0.0, -inf), np.where(counts - 1 > self.lows, 0.0, -inf)
+            up = self._slopes(counts), self._slopes(counts + 1)
+            leave = (_costs(bundles, *down) > -inf).nonzero()[0]
+            come = (_costs(bundles, *up) < inf).nonzero()[0]
+            if not len(leave) or not len(come):
+                return None
+            after = spare - on_rows[leave, None, :] + on_rows[come]
+            left = -np.minimum(after, 0.0).sum(axis=2)
+            best = int(left.argmin())
+            if left.flat[best] >= lacks - TINY:
+                return None
+            counts += effects[come[best % len(come)]] - effects[leave[best // len(come)]]
+        return None
+
+    def _bundles(self) -> tuple[Bundles, Floats, Floats]:
+        """One or two columns each, with what they are in counts and in rows."""
+        bundles = _bundles(len(self.each))
+        effects = (bundles[0][:, None] == self.each).astype(float) + (bundles[1][:, None] == self.each)
+        return bundles, effects, effects @ self.rows.T
+
     def better(self, solution: Solution) -> Solution:
         """``solution`` with one or two replicas exchanged for one or two others as long as that saves something."""
         counts = np.array(solution.counts, float)
-        bundles = _bundles(len(counts))
-        effects = (bundles[0][:, None] == self.each).astype(float) + (bundles[1][:, None] == self.each)
-        on_rows = effects @ self.rows.T
+        bundles, effects, on_rows = self._bundles()
         for _ in range(_EXCHANGES):
             pair = self._exchange(counts, bundles, on_rows)
             if pair is None:
