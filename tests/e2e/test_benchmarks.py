@@ -45,7 +45,9 @@ MIX: Ranges = {
 }
 SERVICES: Ranges = {
     "cpu_share": (0.0, 2.0),
+    "decision_p50_ms": (0.01, 1000.0),
     "decision_p99_ms": (0.01, 1000.0),
+    "busy_p99_ms": (0.01, 1000.0),
     "idle_writes": (0, 200),
     "rss_mib": (20.0, 2000.0),
     "services": (1, 100),
