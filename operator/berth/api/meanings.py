@@ -332,6 +332,7 @@ SERVICE_EVENTS: Final = (
     EventMeaning(ServiceEvent.FELL_BACK_TO_ON_DEMAND, "Work that was on spot is planned on demand; once in 10 minutes.", warning=True),
     EventMeaning(ServiceEvent.RETURNED_TO_SPOT, "No more is on demand than before the fall; once in 10 minutes."),
     EventMeaning(ServiceEvent.ROLLOUT_PAUSED, "A new template does not get ready; the old replicas serve on.", warning=True),
+    EventMeaning(ServiceEvent.ROLLOUT_YIELDED, "With `rollout.maxUnavailable: 0` no successor has found room for ten minutes; one replica at a time goes first.", warning=True),
 )
 """On an InferenceService."""
 # fmt: on

@@ -256,7 +256,7 @@ def test_a_service_without_any_room_waits_for_it_and_does_not_pass_for_idle() ->
 
 def test_one_replica_is_told_in_the_singular() -> None:
     made = plan(make_sight(1.0, 1), Rules(mode=Mode.MANUAL, manual_replicas=1))
-    assert made.message == "1 of 1 replica is ready; the mode is Manual and spec.replicas is 1"
+    assert made.message == "1 of 1 replica is ready; scaling.mode is Manual and spec.replicas is 1"
 
 
 def test_fewer_ready_replicas_than_manual_asks_for_are_no_ready_service() -> None:
