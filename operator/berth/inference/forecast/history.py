@@ -17,6 +17,9 @@ Floats = NDArray[np.float64]
 DAY_SECONDS: Final = 86400.0
 RECENT: Final = 64
 SMOOTHING: Final = np.array([0.5, 0.2])
+BANDS: Final = np.array([0.15, 0.3])
+"""Demand further from its level than by these shares of it has found a new one."""
+_SETTLED: Final = 30.0  # steps, over which at most a level is a mean
 CORRECTIONS: Final = np.array([1.0, 0.2, 0.05])
 """How fast the level of a profile follows the demand, as shares of the difference taken up at each step."""
 DAY_RATES: Final = np.array([1.0, 0.35])
@@ -29,8 +32,10 @@ class History:
     """Demand seen so far. Steps are numbered by the clock: number = unix seconds // ``step_seconds``.
 
     ``recent`` the last ``RECENT`` steps (oldest first; steps of a short gap lie on the line between their neighbours),
-    ``smooth`` its exponential means, ``hours`` the peaks of the last 24 hours (-1 unknown), ``peak`` the highest value,
-    halved in two days. ``days`` one row per rate of ``DAY_RATES``, a value per step of the day, NaN where never seen;
+    ``smooth`` its exponential means, ``steady`` its level by ``BANDS``: a mean over the ``lasted`` steps since demand
+    left the level before, of about the newest ``_SETTLED`` where there are more. ``hours`` the peaks of the last 24
+    hours (-1 unknown), ``peak`` the highest value, halved in two days. ``days`` one row per rate of ``DAY_RATES``, a
+    value per step of the day, NaN where never seen;
     ``week`` the same in bins of five minutes. ``offset[i, j]`` is how far demand lies above profile i, smoothed by
     ``CORRECTIONS[j]``; ``level`` and ``expected`` are demand and profile smoothed alike, for a ratio.
     """
@@ -44,6 +49,8 @@ class History:
         self.last = 0
         self.recent = np.zeros(RECENT)
         self.smooth = np.zeros(len(SMOOTHING))
+        self.steady = np.zeros(len(BANDS))
+        self.lasted = np.zeros(len(BANDS))
         self.hours = np.full(24, -1.0)
         self.peak = 0.0
         self.mean = 0.0
@@ -63,6 +70,7 @@ class History:
             self.level[:] = value
             self.expected[:] = value
         self._remember(value, missed)
+        self._levels(value)
         self._hourly(number, value)
         self._profiles(number, value)
         self.count += 1
@@ -87,6 +95,12 @@ class History:
         recent[-1] = value
         for _ in range(between + 1):
             self.smooth += SMOOTHING * (value - self.smooth)
+
+    def _levels(self, value: float) -> None:
+        off = value - self.steady
+        self.lasted[np.abs(off) > BANDS * self.steady] = 0.0
+        self.lasted = np.minimum(self.lasted + 1.0, _SETTLED)
+        self.steady += off / self.lasted
 
     def _hourly(self, number: int, value: float) -> None:
         hour, before = number // self.hour, self.last // self.hour if self.count else number // self.hour - 24

@@ -1,7 +1,8 @@
 """How far each method has been off, in the ways in which an error can scale.
 
 A margin in proportion to the forecast overpays at the peak of a quiet service, a constant one at night; which shape
-fits is part of what the back-test finds.
+fits is part of what the back-test finds. Errors seen before a jump say little at the new level; a plain share of the
+forecast, which no error goes into, is right at once where noise grows with the load.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from berth.inference.forecast.history import Floats, History
 from berth.inference.forecast.methods import METHODS, peaks
 
-SCALES: Final = ("constant", "root", "lately", "daytime")
+SCALES: Final = ("constant", "root", "lately", "daytime", "share")
 _LEVEL: Final = 0.05  # work; a forecast below counts as this where an error is seen in proportion
 _LEAST_CONSTANT: Final = 0.25  # work
 _LEAST_ROOT: Final = 0.02
@@ -22,6 +23,7 @@ _MEMORY_DAYS: Final = 3.0  # half-life of mean errors
 _LATELY: Final = 1 / 30
 _QUARTERS: Final = 96  # of an hour, in a day
 _QUARTER_RATE: Final = 0.05
+_SHARE: Final = 0.05  # of the forecast
 _OWN: Final = 0.8  # weight of the recent or the daytime's error beside the mean one
 
 
@@ -75,7 +77,8 @@ class Margins:
         here = np.where(np.isnan(here), mean, here)
         root = np.maximum(self.root * np.sqrt(np.maximum(foreseen, _LEVEL)), _LEAST_ROOT)
         lately = _OWN * self.lately + (1 - _OWN) * mean
-        return np.stack([np.maximum(mean, _LEAST_CONSTANT), root, lately, _OWN * here + (1 - _OWN) * mean], axis=1)
+        daytime = _OWN * here + (1 - _OWN) * mean
+        return np.stack([np.maximum(mean, _LEAST_CONSTANT), root, lately, daytime, _SHARE * foreseen], axis=1)
 
     @staticmethod
     def _quarter(number: int, day: int) -> int:

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from berth.inference.forecast.history import CORRECTIONS, DAY_RATES, SMOOTHING, Floats, History
+from berth.inference.forecast.history import BANDS, CORRECTIONS, DAY_RATES, SMOOTHING, Floats, History
 
 _RECENT_PEAKS: Final = (3, 8, 20, 60)  # steps
 _PEAK_HOURS: Final = 5
@@ -35,6 +35,7 @@ def _methods() -> tuple[Method, ...]:
     doubts = dict(zip(_RECENT_PEAKS, (0.2, 0.0, 0.2, 0.5), strict=True))
     found += [Method("RecentPeak", f"{steps} steps", doubt) for steps, doubt in doubts.items()]
     found += [Method("Smoothed", f"rate {rate:g}", 0.5) for rate in SMOOTHING]
+    found += [Method("Level", f"within {band:.0%}", 0.2) for band in BANDS]
     found += [Method("Drift", f"over {steps}", 0.5) for steps in _SLOPES]
     found += [Method("Drift", f"upwards over {steps}", 0.5) for steps in _RISES]
     found += [Method("LongPeak", span, 0.5) for span in (f"{_PEAK_HOURS} hours", "day", "ever")]
@@ -58,7 +59,8 @@ def peaks(history: History, span: int) -> Floats:
     """The peak of demand over the next ``span`` steps as each of ``METHODS`` foresees it, none below 0."""
     recent = history.recent
     last = float(recent[-1])
-    plain = [last, *(float(recent[-steps:].max()) for steps in _RECENT_PEAKS), *history.smooth.tolist()]
+    plain = [last, *(float(recent[-steps:].max()) for steps in _RECENT_PEAKS)]
+    plain += [*history.smooth.tolist(), *history.steady.tolist()]
     slopes = {steps: (last - float(recent[-1 - steps])) / steps for steps in (*_SLOPES, *_RISES)}
     plain += [last + slopes[steps] * span for steps in _SLOPES]
     plain += [last + max(slopes[steps], 0.0) * span for steps in _RISES]

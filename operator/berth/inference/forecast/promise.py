@@ -3,8 +3,10 @@
 A quantile of past errors promises coverage of steps, but what is promised to users is a share of work, and a chosen
 forecast looks better on the past that it was chosen by than it is. So the price of unserved work is read off what each
 price left unserved when it was followed without hindsight. Until that record says enough, a prior stands in: what a
-price leaves unserved falls as a power of it. Work that the service's own targets already left unserved beyond the
-promise is made good by a stricter aim; what was saved is not spent, since moving the price costs more than it gains.
+price leaves unserved falls as a power of it. It gives way slowly: quiet days say nothing of the next jump, and a price
+that falls with each of them buys too little when it comes. Work that the service's own targets already left unserved
+beyond the promise is made good by a stricter aim; what was saved is not spent, since moving the price costs more than
+it gains.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from berth.inference.forecast.race import PRICES, Race
 _PRIOR_SHARE: Final = 2.0
 _PRIOR_PRICE: Final = 0.5
 _PRIOR_POWER: Final = 1.25
-_PRIOR_DAYS: Final = 2.0  # of demand at its highest hourly level, that the prior weighs
+_PRIOR_DAYS: Final = 4.0  # of demand at its highest hourly level, that the prior weighs
 _PRIOR_FADES: Final = 2.0  # times its weight in demand, after which the prior weighs half
 _PRIOR_LEAST: Final = 0.1
 _STRICTEST: Final = 0.7  # of the promise

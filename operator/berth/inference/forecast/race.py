@@ -37,7 +37,7 @@ _EARLY_STEPS: Final = 60  # candidates are picked anew at each of the first step
 _CLOSE: Final = 0.008  # by so much of the best score a candidate counts 1/e of the best
 _EDGE: Final = 0.002  # persistence is left only for what is better by this share
 _DOUBT_STEPS: Final = 72.0  # steps of mean demand that a unit of doubt weighs
-_SCALE_DOUBT: Final = dict(zip(SCALES, (0.2, 0.0, 0.2, 0.3), strict=True))
+_SCALE_DOUBT: Final = dict(zip(SCALES, (0.2, 0.0, 0.2, 0.3, 0.0), strict=True))
 
 
 class Race:
@@ -138,10 +138,11 @@ def _wanted(foreseen: Floats, units: Floats, lowest: float, highest: float) -> N
 
 
 def _doubt() -> NDArray[np.float32]:
-    # Without evidence: the margin grows with the logarithm of the price, around the peak of the last minutes.
+    # Without evidence: around the peak of the last minutes, with a margin of the square root of the price in units.
+    # Where errors have a variance about 1/u² of them exceed u units (Chebyshev), so there the last unit earns its cost.
     methods = np.array([method.prior for method in METHODS])
     scales = np.array([_SCALE_DOUBT[scale] for scale in SCALES])
-    margin = np.abs(np.log1p(np.maximum(UNITS, 0.0)) - np.log(PRICES)[:, None])
+    margin = np.abs(np.log1p(np.maximum(UNITS, 0.0)) - 0.5 * np.log(PRICES)[:, None])
     doubt = methods[:, None, None] + scales[:, None] + margin[:, None, None, :]
     flat: NDArray[np.float32] = doubt.reshape(len(PRICES), CANDIDATES).astype(np.float32)
     return flat

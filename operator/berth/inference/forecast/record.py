@@ -19,7 +19,7 @@ from berth.inference.forecast.methods import METHODS
 from berth.inference.forecast.promise import Level, Steering
 from berth.inference.forecast.race import CANDIDATES, MEMBERS, PRICES, Race
 
-VERSION: Final = 1
+VERSION: Final = 2
 LIMIT_BYTES: Final = 4096
 _DAY_BINS: Final = (288, 576)
 _WEEK_BINS: Final = 672
@@ -55,6 +55,7 @@ def history_fields(history: History) -> dict[str, Any]:
         "last": history.last,
         "recent": _floats(history.recent),
         "smooth": _floats(history.smooth),
+        "steady": _floats(np.stack([history.steady, history.lasted])),
         "hours": _floats(history.hours),
         "levels": _floats(np.concatenate([history.level, history.offset.ravel(), history.expected.ravel()])),
         "scalars": [history.peak, history.mean],
@@ -68,6 +69,7 @@ def restore_history(history: History, fields: dict[str, Any]) -> None:
     history.count, history.last = int(fields["count"]), int(fields["last"])
     history.recent[:] = _array(fields["recent"])
     history.smooth[:] = _array(fields["smooth"])
+    history.steady[:], history.lasted[:] = _array(fields["steady"]).reshape(2, -1)
     history.hours[:] = _array(fields["hours"])
     levels = _array(fields["levels"])
     speeds, profiles = len(history.level), len(history.offset)

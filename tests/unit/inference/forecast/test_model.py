@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import zlib
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from berth.inference.forecast.model import DemandModel
-from berth.inference.forecast.record import LIMIT_BYTES, BadRecord
+from berth.inference.forecast.record import LIMIT_BYTES, VERSION, BadRecord
 from berth.inference.target import Target
 
 MINUTE = 60.0
@@ -103,6 +105,37 @@ def test_a_new_level_is_followed_within_the_hour(factor: float) -> None:
     assert cost < 1.7 * shifted[after].sum()
 
 
+@pytest.mark.parametrize("before", [60, 120, 1440])
+@pytest.mark.parametrize("promise", [0.005, 0.02])
+def test_a_jump_of_a_young_service_leaves_no_plateau(before: int, promise: float) -> None:
+    series = np.concatenate([np.full(before, 2.0), np.full(300, 7.3)])
+    after = [answer.work or 0.0 for answer in feed(DemandModel(), series, promise=promise)[before:]]
+    assert min(after) >= 7.3
+    assert max(after) <= 16
+    assert after[240] <= 10
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    levels=st.lists(st.floats(1.0, 30.0), min_size=2, max_size=5),
+    spread=st.sampled_from([0.0, 0.05, 0.1]),
+    seed=st.integers(0, 2**16),
+)
+def test_the_promise_holds_at_every_level_once_its_cold_start_is_over(
+    levels: list[float], spread: float, seed: int
+) -> None:
+    lasts, promise = 200, 0.02
+    noisy = np.exp(np.random.default_rng(seed).normal(0.0, spread, lasts * len(levels)))
+    series = np.repeat(levels, lasts) * noisy
+    asked = np.array([answer.work for answer in feed(DemandModel(), series, promise=promise)], dtype=float)
+    assert np.isfinite(asked).all()
+    assert asked.min() >= 1.0
+    cold = round(COLD / MINUTE)
+    settled = [at for at in range(lasts, len(series)) if at % lasts > cold]
+    late = sum(max(0.0, series[at] - asked[at - cold - 1 : at].min()) for at in settled)
+    assert late <= 1.2 * promise * series[settled].sum()
+
+
 @pytest.mark.parametrize("shift", [-60, 60])
 def test_summer_time_is_made_up_for_within_days(shift: int) -> None:
     series = np.concatenate([days(4), days(4, shift=shift)])
@@ -193,6 +226,13 @@ def test_a_damaged_record_is_refused(record: bytes) -> None:
         DemandModel.unpack(record)
 
 
+def test_a_record_of_an_older_version_is_refused() -> None:
+    fields = msgspec.msgpack.decode(zlib.decompress(DemandModel().pack()))
+    older = zlib.compress(msgspec.msgpack.encode({**fields, "version": VERSION - 1}))
+    with pytest.raises(BadRecord, match="another version"):
+        DemandModel.unpack(older)
+
+
 WORK = st.one_of(st.none(), st.floats(0.0, 1e6), st.sampled_from([0.0, math.nan, math.inf, -1.0]))
 
 
@@ -220,13 +260,14 @@ def test_answers_are_finite_and_within_bounds_whatever_is_heard(
 
 
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 2**16), kind=st.sampled_from(["noise", "walk", "days", "bursts"]))
+@given(seed=st.integers(0, 2**16), kind=st.sampled_from(["noise", "walk", "days", "bursts", "jumps"]))
 def test_a_stricter_promise_never_asks_for_less(seed: int, kind: str) -> None:
     rng = np.random.default_rng(seed)
     series = {
         "noise": lambda: rng.gamma(2.0, 3.0, 400),
         "walk": lambda: np.abs(np.cumsum(rng.normal(0, 1, 400))),
         "days": lambda: days(1)[:400] * rng.uniform(0.5, 2),
+        "jumps": lambda: np.repeat(rng.gamma(2.0, 4.0, 8), 50) * rng.uniform(0.9, 1.1, 400),
         "bursts": lambda: np.where(rng.random(400) < 0.02, 50.0, 1.0),
     }[kind]()
     model = DemandModel()
