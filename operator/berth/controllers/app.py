@@ -51,7 +51,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 WORKERS: Final = 16
 GATHER_SECONDS: Final = 0.05
-"""Changes of one job within this time are looked at together."""
+"""Changes of one job within this time are looked at together; one that has just been created waits for nothing."""
 RESYNC_SECONDS: Final = 600.0
 STALE_SECONDS: Final = 240.0
 DRIFT_SECONDS: Final = 300.0
@@ -171,7 +171,9 @@ class App:
 
     def _wake(self, key: JobKey) -> None:
         if self.leading:
-            self.queue.add_after(key, GATHER_SECONDS, NEW_STATE)
+            job = self.caches.jobs.get(key[1], key[0])
+            created = job is not None and not job.status
+            self.queue.add_after(key, 0.0 if created else GATHER_SECONDS, NEW_STATE)
 
     def _carry_out(self, key: JobKey) -> None:
         self.queue.add(key, CARRY_OUT)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from berth.catalogue.overlay import LiveCatalogue
+from berth.cluster.kinds import TRAINING_JOBS
 from berth.controllers.app import (
     CATCH_UP_SECONDS,
     DRIFT_SECONDS,
@@ -237,3 +238,19 @@ async def test_the_lease_is_not_released_under_a_writer_that_does_not_stop(monke
         await leading
     assert not lease.released
     stop.set()
+
+
+async def test_a_job_that_has_just_been_created_is_looked_at_at_once_and_changes_are_gathered() -> None:
+    server = make_server(nodes=4)
+    app = make_app(server)
+    app.leading = True
+    app.queue.done(JOB)
+    found = server.objects["trainingjobs", *JOB]
+    server.put(TRAINING_JOBS, {**found, "metadata": {**found["metadata"], "labels": {"team": "a"}}})
+    show(server, app.caches)
+    assert app.queue.depth == 1
+    assert await app.queue.get() == JOB
+    app.queue.done(JOB)
+    server.put(TRAINING_JOBS, {**found, "status": {"phase": "Queued"}})
+    show(server, app.caches)
+    assert (app.queue.depth, app.queue.planned) == (0, 1)

@@ -127,7 +127,7 @@ async def test_other_devices_are_as_many_as_the_demand_takes_of_them() -> None:
     running = Running(7.5 * await estimated(**ON_L4), holds=1e9, **ON_L4)
     await running.rounds(90)
     assert running.view.plan is not None
-    assert running.view.plan.replicas == 9
+    assert running.view.plan.replicas >= 8
     running.edit(**ON_L40S)
     new = running.loop.planner._market.choice(running.view).variants
     (former,) = running.view.former.values()
