@@ -16,6 +16,7 @@ from berth.cluster import wire
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid
 from berth.cluster.kinds import POD_GROUPS, PODS, SERVICES, Kind
+from berth.cluster.transport import IN_FLIGHT
 from berth.cluster.wire import Meta
 from berth.controllers.facts import job_of, job_uid, shorten
 from berth.controllers.observe import JobView, Observer
@@ -50,10 +51,7 @@ class Children:
         """
         try:
             await self._create_companions(plan)
-            bodies = gang.pods(plan, ranks)
-            raise_first(
-                await asyncio.gather(*(self._create_pod(plan, body) for body in bodies), return_exceptions=True)
-            )
+            raise_first(await self._create_pods(plan, ranks))
         except Forbidden as problem:
             if problem.not_permitted:
                 raise
@@ -133,6 +131,21 @@ class Children:
         old = await self._client.find(POD_GROUPS, pod_group_name(plan.name, plan.attempt - 1), plan.namespace)
         if old is not None and _owned(old.metadata, plan):
             await self._client.delete(POD_GROUPS, old.metadata.name, plan.namespace, uid=old.metadata.uid)
+
+    async def _create_pods(self, plan: gang.GangPlan, ranks: Sequence[int]) -> list[Exception]:
+        """Try every pod once; what failed. One is made when there is a turn for it, so the first is asked for at once
+        and not when all of a large gang are made."""
+        bodies, failures = gang.each_pod(plan, ranks), list[Exception]()
+
+        async def create() -> None:
+            for body in bodies:
+                try:
+                    await self._create_pod(plan, body)
+                except Exception as problem:
+                    failures.append(problem)
+
+        await asyncio.gather(*(create() for _ in range(min(len(ranks), IN_FLIGHT))))
+        return failures
 
     async def _create_pod(self, plan: gang.GangPlan, body: gang.Json) -> None:
         name = body["metadata"]["name"]

@@ -6,7 +6,7 @@ the authority on taints, volumes and devices. What the user's template says is k
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -74,10 +74,16 @@ class GangPlan:
         return self.framework != "None" and self.workers > 1
 
 
-def pods(plan: GangPlan, ranks: Sequence[int]) -> list[Json]:
-    """The pods of ``ranks``, to be created in this order. The parts that all ranks share are one object."""
+def each_pod(plan: GangPlan, ranks: Iterable[int]) -> Iterator[Json]:
+    """The pods of ``ranks``, to be created in this order, made as they are asked for. What all share is one object."""
     base_spec = _spec(plan)
-    return [_pod(plan, base_spec, rank) for rank in ranks]
+    for rank in ranks:
+        yield _pod(plan, base_spec, rank)
+
+
+def pods(plan: GangPlan, ranks: Iterable[int]) -> list[Json]:
+    """All that :func:`each_pod` makes."""
+    return list(each_pod(plan, ranks))
 
 
 def probe_pod(plan: GangPlan) -> Json:

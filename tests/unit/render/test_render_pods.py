@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from berth.api.names import LABEL_RANK
-from berth.render.gang import GangPlan, gang_probe, pinned, pod_group, pods, probe_pod, service
+from berth.render.gang import GangPlan, each_pod, gang_probe, pinned, pod_group, pods, probe_pod, service
 from tests.builders.training import make_plan
 
 Json = dict[str, Any]
@@ -76,6 +76,13 @@ def test_every_rank_is_pinned_to_its_node_under_its_own_name() -> None:
 def test_only_the_ranks_asked_for_are_rendered_in_that_order() -> None:
     bodies = pods(make_plan("a", "b", "c"), [2, 0])
     assert [body["metadata"]["labels"][LABEL_RANK] for body in bodies] == ["2", "0"]
+
+
+def test_a_pod_is_made_when_it_is_asked_for() -> None:
+    ranks = iter([0, 1, 2])
+    made = each_pod(make_plan("a", "b", "c"), ranks)
+    assert next(made)["metadata"]["labels"][LABEL_RANK] == "0"
+    assert list(ranks) == [1, 2]
 
 
 def test_the_pin_is_in_every_required_term_and_the_rest_of_the_affinity_stays() -> None:
