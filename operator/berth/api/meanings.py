@@ -278,6 +278,7 @@ POOL_CONDITIONS: Final = (
         "Whether the pool has nodes of its own of an accelerator that is known.",
         (
             Meaning("True", "NodesMatched", "It has; the message counts those that gangs cannot use, and why."),
+            Meaning("False", "SpecInvalid", "The spec cannot be read; the pool is left out, and its nodes are in discovered pools.", _READ),
             Meaning("False", "NoNodes", "No node matches the selector.", "Compare it with `kubectl get nodes --show-labels`."),
             Meaning("False", "NodesShared", "Another pool selects nodes of it; each belongs to the older pool.", "Make the selectors exclude each other."),
             Meaning("False", "UnknownAccelerator", "The catalogue does not have it, or not its device resource.", "Correct `accelerator`, or add it by an overlay of the catalogue."),

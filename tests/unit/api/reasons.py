@@ -103,7 +103,7 @@ def _modules() -> list[tuple[str, ast.Module]]:
 def _kind(module: str) -> str:
     if module.startswith(("inference", "controllers.services")):
         return "InferenceService"
-    return "AcceleratorPool" if module.startswith("fleet") else "TrainingJob"
+    return "AcceleratorPool" if module.startswith(("fleet", "controllers.pools")) else "TrainingJob"
 
 
 def _conditions_of(module: str, tree: ast.Module) -> Iterator[Set]:
@@ -121,6 +121,10 @@ def _conditions_of(module: str, tree: ast.Module) -> Iterator[Set]:
                     yield from _sets(module, kind, type_, status, reason)
             case ast.Call(func=ast.Name(id="Verdict"), args=[status, reason, *_]) if kind != "TrainingJob":
                 yield from _sets(module, kind, ANY, status, reason)
+            case ast.Call(func=ast.Name(id="set_condition"), args=[_, of, status, reason, *_]) if (
+                kind == "AcceleratorPool" and isinstance(status, ast.Constant)
+            ):
+                yield from _sets(module, kind, str(_constant(module, of)), status.value == "True", reason)
             case ast.Call(func=ast.Name(id="RequestProblem"), args=[reason, *_]):
                 yield from _sets(module, kind, "Accepted", False, reason)
             case ast.Call(func=ast.Name(id="_known"), args=[_, _, _, reason]) if module == "training.request":
