@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from berth.api.names import API_VERSION, INFERENCE_SERVICE, LABEL_MANAGED_BY, LABEL_SERVICE_NAME, MANAGED_BY
+from berth.api.names import API_VERSION, GROUP, INFERENCE_SERVICE, LABEL_MANAGED_BY, LABEL_SERVICE_NAME, MANAGED_BY
 from berth.cluster import wire
 from berth.controllers.services.view import ServiceView
 
@@ -62,5 +62,6 @@ def _labelled(meta: wire.Meta, view: ServiceView) -> bool:
 
 
 def _former(owner: wire.OwnerReference, view: ServiceView) -> bool:
-    """A service of this name and another identity, which is gone."""
-    return (owner.kind, owner.name) == (INFERENCE_SERVICE.kind, view.key[1]) and owner.uid != view.uid
+    """A service of this name and another identity, which is gone; others have a kind of the same name."""
+    ours = (owner.api_version.partition("/")[0], owner.kind, owner.name) == (GROUP, INFERENCE_SERVICE.kind, view.key[1])
+    return ours and owner.uid != view.uid

@@ -14,6 +14,7 @@ from tests.unit.controllers.services.test_service_refusals import KEY, Desk, Jso
 FORMER = {"apiVersion": "berth.dev/v1alpha1", "kind": "InferenceService", "name": "chat", "uid": "of-before",
           "controller": True}  # fmt: skip
 OTHER = {"apiVersion": "apps/v1", "kind": "Rollout", "name": "boss", "uid": "of-boss", "controller": True}
+NAMESAKE = FORMER | {"apiVersion": "serving.example/v1", "uid": "of-theirs"}
 READER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "reader", "uid": "of-reader"}
 LOST = [pytest.param([], id="no owner"), pytest.param([FORMER], id="the service before it")]
 
@@ -62,13 +63,14 @@ async def test_children_that_lost_their_owner_are_taken_over_with_the_replicas_t
     assert set(desk.server.written[again:]) <= {"status"}
 
 
-async def test_what_another_controller_owns_is_left_alone_and_named() -> None:
+@pytest.mark.parametrize(("owner", "named"), [(OTHER, "Rollout boss"), (NAMESAKE, "InferenceService chat")])
+async def test_what_another_controller_owns_is_left_alone_and_named(owner: Json, named: str) -> None:
     desk = Desk()
-    await left(desk, [OTHER], replicas=3)
+    await left(desk, [owner], replicas=3)
     before = dict(desk.deployment["metadata"])
     reason, message = accepted(await desk.look(replicas=2))
     assert reason == "NameTaken"
-    assert "Rollout boss controls it; rename the service or remove it" in message
+    assert f"{named} controls it; rename the service or remove it" in message
     assert desk.deployment["metadata"] == before
     assert desk.deployment["spec"]["replicas"] == 3
 
