@@ -307,8 +307,8 @@ class Observer:
             self._on_foreign_pod(pod, new)
             return
         known = self._workers.get(uid, {}).get(worker.uid)
-        if known is not None and known.finished:  # a deletion asked for within the same second came later
-            worker = replace(worker, deleting_since=known.deleting_since)
+        if known is not None and known.finished and worker.stopped and worker.ended_at is not None:
+            worker = replace(worker, deleting_since=worker.ended_at + 1.0)  # asked for later, within the same second
         view = self.views.get(uid)
         if new is None:
             if view is not None:

@@ -57,6 +57,24 @@ async def test_a_finished_pod_that_a_user_deletes_restarts_nothing() -> None:
     await expect_success(server, operator)
 
 
+async def test_a_finished_pod_whose_end_a_finalizer_holds_up_is_not_deleted_again() -> None:
+    server = make_server()
+    operator = await one_finished(server)
+    pod = copy.deepcopy(server.pods()["llm-1-0"])
+    pod["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=0)
+    server.put(kinds.PODS, pod)
+    for attempt in (1, 2):  # of the last but one, pods that have ended are deleted
+        server.change_pod(f"llm-{attempt}-1", phase="Failed", conditions=[])
+        await operator.look()
+        server.objects.pop(("pods", JOB[0], "llm-2-0"), None)
+        await server.clock.advance(120)
+        await operator.look()
+        server.bind()
+        await operator.look()
+    assert server.status()["attempt"] == 3, server.status()
+    assert ("delete", "pods", "llm-1-0") not in server.log
+
+
 async def test_the_room_of_a_finished_rank_is_free_before_and_after_its_pod_is_removed() -> None:
     server = make_server(nodes=2)
     operator = await one_finished(server)
