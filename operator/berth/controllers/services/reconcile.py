@@ -98,8 +98,10 @@ class Services:
             name: known.metadata.labels.get(LABEL_TEMPLATE_HASH, "")
             for name, known in self._observer.deployments(view).items()
         }
-        templates = freeze(view, plan.counts, choice.variants, live, self._fleet)
-        view.refused = await self._judge.refusals(view, plan, choice.variants, templates, live)
+        misfits = self._market.misfits(view, choice)
+        variants = {name: variant for name, variant in choice.variants.items() if name not in misfits}
+        templates = freeze(view, plan.counts, variants, live, self._fleet)
+        view.refused = await self._judge.refusals(view, plan, variants, templates, live)
         opening = await self._exposure.opening(view)
         if view.object.metadata.generation != generation:
             return  # what was asked about is past; the edit has asked for another look
@@ -110,9 +112,9 @@ class Services:
             turn = await self._children.carry_out(
                 view,
                 plan,
-                choice.variants,
+                variants,
                 templates,
-                {name: self._market.space(view, variant) for name, variant in choice.variants.items()},
+                {name: self._market.space(view, variant) for name, variant in variants.items()},
                 listeners=_joined(opening),
             )
         except NameTaken as problem:

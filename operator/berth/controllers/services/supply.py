@@ -162,10 +162,12 @@ class Market:
         view.needs[variant.name] = needs
         have = wanted.get(variant.name, 0)
         cold = self.cold_start(view, choice, variant, COLD_QUANTILE, cached=False)
-        if full(variant.name) or self._misfit(
-            view, variant
-        ):  # those that found no node are no supply, so that others are asked for in their place
-            return candidate.offer(min(have, view.bound.get(variant.name, have)), cold_start_seconds=cold)
+        if full(variant.name):  # those that found no node are no supply, so that others are asked for in their place
+            have = min(have, view.bound.get(variant.name, have))
+        if self._misfit(view, variant):  # what runs has another template, and stays until others carry its work
+            return replace(candidate.offer(have, cold_start_seconds=cold), closed=True)
+        if full(variant.name):
+            return candidate.offer(have, cold_start_seconds=cold)
         if standing is not None and not self._grows(variant):
             have = min(have, standing.get(variant.name, 0))
         return candidate.offer(

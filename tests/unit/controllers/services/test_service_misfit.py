@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.controllers.services.test_service_former import placed
-from tests.unit.controllers.services.test_service_refusals import Desk
+from tests.unit.controllers.services.test_service_former import placed, running
+from tests.unit.controllers.services.test_service_refusals import KEY, Desk
 
 HUGE = {"containers": [{"name": "server", "resources": {"requests": {"memory": "1Ei"}}}]}
 
@@ -32,3 +32,26 @@ async def test_a_template_that_fits_no_node_is_told(spec: dict[str, Any], words:
     status = await desk.look(replicas=1)
     assert placed(status)[:2] == ("True", "VariantsChosen")
     assert "fits no node" not in status["message"]
+
+
+async def test_a_running_service_whose_new_template_fits_no_node_runs_on() -> None:
+    desk = await running()
+    desk.loop.observer.caches.deployments.observe(await desk.read_deployment())
+    template = desk.deployment["spec"]["template"]
+    status = await desk.look(replicas=4, template={"spec": {"nodeSelector": {"disk": "nvme"}}})
+    assert placed(status)[:2] == ("False", "TemplateFitsNoNode")
+    assert (desk.deployment["spec"]["replicas"], desk.deployment["spec"]["template"]) == (4, template)
+    healed = await desk.look(replicas=4, template={"spec": {"terminationGracePeriodSeconds": 900}})
+    assert placed(healed)[:2] == ("True", "VariantsChosen")
+    assert desk.deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 900
+
+
+async def test_what_runs_where_a_new_template_fits_no_node_may_be_used_no_more() -> None:
+    desk = await running()
+    desk.loop.observer.caches.deployments.observe(await desk.read_deployment())
+    desk.user_applies(replicas=4, template={"spec": {"nodeSelector": {"disk": "nvme"}}})
+    view = desk.loop.observer.view(KEY)
+    assert view is not None
+    market = desk.loop.planner._market
+    (offer,) = market.offers(view, market.choice(view), desk.loop.observer.wanted(view), lambda name: False)
+    assert (offer.room, offer.growth, offer.closed) == (4, 0, True)
