@@ -7,6 +7,8 @@ pod is gone, so that an operator that starts later knows of them too.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from berth.training.state import Worker
 
 
@@ -30,3 +32,16 @@ class FinishedRanks:
         kept = {entry for entry in self._gone.pop(uid, ()) if before is not None and entry[0] >= before}
         if kept:
             self._gone[uid] = kept
+
+
+def in_order(known: Worker | None, worker: Worker) -> Worker:
+    """``worker`` with its end and its deletion in the order in which they were seen, given what was ``known`` before.
+
+    Their stamps are whole seconds of two machines' clocks, and may tell another one.
+    """
+    asked, ended = worker.deleting_since, worker.ended_at
+    if known is None or worker.phase != "Succeeded" or asked is None or ended is None:
+        return worker
+    if known.finished:
+        return replace(worker, deleting_since=max(asked, ended + 1.0))
+    return worker if known.deleting_since is None else replace(worker, ended_at=max(asked, ended))

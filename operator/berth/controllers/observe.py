@@ -20,7 +20,7 @@ from berth.api.conditions import INTERNAL_ERROR
 from berth.api.trainingjob import parse_spec
 from berth.cluster import wire
 from berth.controllers import facts
-from berth.controllers.finished import FinishedRanks
+from berth.controllers.finished import FinishedRanks, in_order
 from berth.controllers.poolspec import complete, pool_specs
 from berth.controllers.status import StatusUnreadable, restore
 from berth.controllers.views import Caches, JobKey, JobView, Promise, Share, matters
@@ -307,8 +307,7 @@ class Observer:
             self._on_foreign_pod(pod, new)
             return
         known = self._workers.get(uid, {}).get(worker.uid)
-        if known is not None and known.finished and worker.stopped and worker.ended_at is not None:
-            worker = replace(worker, deleting_since=worker.ended_at + 1.0)  # asked for later, within the same second
+        worker = in_order(known, worker)
         view = self.views.get(uid)
         if new is None:
             if view is not None:

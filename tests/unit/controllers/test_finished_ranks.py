@@ -103,12 +103,14 @@ async def test_a_leader_that_comes_after_the_pod_has_gone_reads_of_it_in_the_sta
     assert "finishedRanks" not in server.status()
 
 
-async def test_pods_that_are_deleted_and_exit_0_on_the_signal_are_no_success() -> None:
+@pytest.mark.parametrize("asked", ["00:00:30", "00:01:00"], ids=["in that second", "by a clock ahead of the node's"])
+async def test_pods_that_are_deleted_and_exit_0_on_the_signal_are_no_success(asked: str) -> None:
     server = make_server()
     operator = await one_finished(server)
     pod = copy.deepcopy(server.pods()["llm-1-1"])
-    pod["metadata"].update(deletionTimestamp="2026-01-01T00:00:30Z", deletionGracePeriodSeconds=30)
+    pod["metadata"].update(deletionTimestamp=f"2026-01-01T{asked}Z", deletionGracePeriodSeconds=30)
     server.put(kinds.PODS, pod)
+    operator.see()
     finish(server, "llm-1-1")
     await operator.look()
     assert (server.status()["phase"], server.status()["restarts"]["infrastructure"]) == ("Restarting", 1)
