@@ -43,6 +43,8 @@ AGAIN_SECONDS: Final = 0.5
 
 MEND_SECONDS: Final = 60.0
 """Nothing of a gang is mended more often: whoever takes it away each time does not want it."""
+EVENT_SECONDS: Final = 3600.0
+"""For so long an API server keeps an event; what only an event tells is told again after that."""
 GROUP_SECONDS: Final = 30.0
 """A gang of which kube-scheduler has not bound every pod after this time may have lost its PodGroup."""
 
@@ -67,6 +69,7 @@ class Memory:
     refused: Refused | None = None
     attempt: int = 0
     unsaid: Unsaid | None = None
+    told: tuple[str, float] = ("", 0.0)  # why its status cannot be read, and when that was said last
     mended: float = 0.0  # when its Service or its PodGroup was last looked after
     unrecorded: str = ""
     """Why the API server would not have the last placement recorded."""
@@ -162,7 +165,10 @@ class TrainingJobs:
         """The status cannot be read: others know what it says, and the pods may be those of a gang that runs."""
         self._scheduler.unwant(view.uid)
         self._observer.retract(view.uid)
-        words = shorten(view.unreadable)
+        memory, words, now = self._memory.setdefault(view.uid, Memory()), shorten(view.unreadable), self._wall()
+        if memory.told[0] == words and now - memory.told[1] < EVENT_SECONDS:
+            return
+        memory.told = (words, now)
         note = (
             f"{words}. The job and its pods are left as they are. Mend or remove that field (kubectl edit "
             f"--subresource=status trainingjob {view.key[1]}), or run the version of Berth that wrote it"
@@ -196,6 +202,7 @@ class TrainingJobs:
         memory = self._memory.setdefault(view.uid, Memory())
         now = self._wall()
         stuck = {worker.uid for worker in workers if worker.problem}
+        memory.told = ("", 0.0)
         memory.stuck_since = {uid: memory.stuck_since.get(uid, now) for uid in stuck}
         if memory.attempt != view.state.attempt:
             memory.attempt, memory.refused = view.state.attempt, None

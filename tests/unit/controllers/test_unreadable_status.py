@@ -48,7 +48,7 @@ async def test_a_gang_runs_on_and_the_field_is_named(fields: dict[str, Any], nam
     await expect_nothing_written(operator)
     assert sorted(server.pods()) == ["llm-1-0", "llm-1-1"]
     assert not any("deletionTimestamp" in pod["metadata"] for pod in server.pods().values())
-    assert set(operator.told.reasons[-4:]) == {"StatusUnreadable"}
+    assert operator.told.reasons[-1] == "StatusUnreadable"
     assert operator.told.notes[-1].startswith(named)
     pool = next(iter(operator.fleet.pools.values()))
     assert sorted(pool.free_devices[pool.usable].tolist()) == [0, 0, 8]
@@ -58,6 +58,15 @@ async def test_a_gang_runs_on_and_the_field_is_named(fields: dict[str, Any], nam
     server.change_pod("llm-1-0", phase="Failed", conditions=[])
     await operator.look()
     assert server.status()["phase"] == "Restarting"
+
+
+async def test_what_cannot_be_read_is_told_once_as_long_as_the_event_lasts_and_when_it_is_something_else() -> None:
+    server, operator = await running()
+    for count, fields, later in ((1, {"phase": "Pondering"}, 0.0), (2, {"phase": "Resting"}, 0.0), (3, {}, 3600.0)):
+        write_status(server, **fields)
+        await server.clock.advance(later)
+        await operator.look(3)
+        assert operator.told.reasons.count("StatusUnreadable") == count
 
 
 async def test_neither_an_unreadable_spec_nor_a_defect_writes_over_it() -> None:
