@@ -37,7 +37,7 @@ class Rooms:
         self._places: dict[str, tuple[int, Mapping[int, tuple[CapacityType, str]]]] = {}
         self._masks: dict[tuple[str, CapacityType, str, Tolerations], tuple[int, Bools]] = {}
         self._totals: dict[tuple[object, ...], tuple[int, int]] = {}
-        self._misfits: dict[tuple[object, ...], tuple[int, str]] = {}
+        self._misfits: dict[tuple[object, ...], tuple[tuple[int, int], str]] = {}
         self._shapes: dict[str, int] = {}  # pool -> devices of the smallest node that it has, or had last
         self._growing: dict[tuple[str, str], tuple[str, int]] = {}  # holder, variant -> pool, nodes to come
 
@@ -66,13 +66,13 @@ class Rooms:
         if pool is None or pool.spec.growth is not None:
             return ""
         key = (variant.pool, variant.capacity_type, variant.zone, tolerations, terms, tuple(sorted(needs.items())))
-        known = self._misfits.get(key)
-        if known is None or known[0] != pool.version:
+        known, state = self._misfits.get(key), (pool.structure, pool.daemons)  # pods come and go
+        if known is None or known[0] != state:
             rows = np.zeros(len(pool), bool)
             rows[self._place(pool, variant)] = True
             if len(self._misfits) >= MOST_TOTALS:
                 self._misfits.clear()
-            known = self._misfits[key] = (pool.version, misfit(pool, rows, needs, tolerations, terms))
+            known = self._misfits[key] = (state, misfit(pool, rows, needs, tolerations, terms))
         return known[1]
 
     def nodes(self, variant: Variant, needs: Resources, wanted: int, tolerations: Tolerations = ()) -> list[str]:

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from berth.fleet.pool import Pool
+from berth.fleet.records import Claim
 from berth.inference.misfit import misfit
+from berth.inference.records import Variant
+from berth.inference.room import Rooms
 from berth.values import CPU, MEMORY, Requirement, Taint, Toleration
 from tests.builders.fleet import GPU, make_fleet, make_node
 
@@ -68,3 +71,16 @@ def test_taints_that_nothing_tolerates_are_named(tolerations: tuple[Toleration, 
 def test_a_place_without_nodes_is_no_matter_of_the_template() -> None:
     found = pool(HDD)
     assert misfit(found, np.zeros(len(found), bool), {MEMORY: 1 << 60}, (), ((DISK,),)) == ""
+
+
+def test_an_answer_about_a_place_lasts_until_its_nodes_or_their_daemons_change() -> None:
+    fleet = make_fleet([HDD])
+    place, needs = Variant("chat", "H100", "OnDemand", "p", 1, 1.0, 1.0), {GPU: 1, CPU: 8_000}
+    rooms = Rooms(fleet)
+    assert rooms.misfit(place, needs, (), ()) == ""
+    fleet.claim([Claim("pod", "a", {GPU: 8, CPU: 8_000}, "chat", "Inference")])
+    assert rooms.misfit(place, needs, (), ()) == "", "what is taken may come free"
+    fleet.claim([Claim("daemon", "a", {CPU: 1_000}, "agent", daemon=True)])
+    assert "more than 7 cpu beside its daemons" in rooms.misfit(place, needs, (), ())
+    fleet.set_node(SSD)
+    assert rooms.misfit(place, needs, (), ()) == ""
