@@ -79,13 +79,13 @@ class Children:
         """
         body = gang.service(plan)
         name = body["metadata"]["name"]
-        try:
+        found = await self._client.find(SERVICES, name, plan.namespace)
+        if found is None:
             mended = await self._client.create(SERVICES, body, plan.namespace)
-        except AlreadyExists:
-            found = await self._client.find(SERVICES, name, plan.namespace)
-            if found is None or not _owned(found.metadata, plan):
-                return
+        elif _owned(found.metadata, plan):
             mended = await self._client.apply(SERVICES, name, body, plan.namespace, manager=FIELD_MANAGER)
+        else:
+            return
         self._observer.caches.rendezvous.put(mended)
 
     async def mend_group(self, plan: gang.GangPlan) -> None:

@@ -76,9 +76,13 @@ async def test_a_service_of_somebody_else_under_that_name_is_left_alone() -> Non
     server.put(
         kinds.SERVICES, {"metadata": {"name": SERVICE[2], "namespace": JOB[0]}, "spec": {"selector": {"a": "b"}}}
     )
-    await operator.look(2)
+    asked: list[str] = []
+    server.refuse = lambda verb, plural, name: asked.append(verb)
+    for _ in range(3):
+        await operator.look(2)
+        await server.clock.advance(61)
     assert server.objects[SERVICE]["spec"] == {"selector": {"a": "b"}}
-    assert server.log == []
+    assert set(asked) == {"get"}, "it is read, and nothing is tried"
 
 
 async def test_a_gang_that_needs_no_service_gets_none() -> None:
