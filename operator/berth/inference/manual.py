@@ -39,6 +39,14 @@ def holds(rules: Rules, memory: Memory) -> bool:
     return rules.mode is Mode.MANUAL and asked(rules, memory) > rules.manual_replicas
 
 
+def moves(memory: Memory, sight: Sight) -> bool:
+    """Whether what is held is, at least in part, on offers that may be used no more: others of another size take over,
+    so that it counts as work until they have, and as so many of these then."""
+    return memory.unset_keeps is not None and any(
+        offer.closed and sight.wanted.get(offer.variant.name) for offer in sight.offers
+    )
+
+
 def words(rules: Rules, memory: Memory) -> str:
     """Why there are so many replicas."""
     if not holds(rules, memory):

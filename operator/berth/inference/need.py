@@ -44,7 +44,7 @@ def needed(rules: Rules, memory: Memory, sight: Sight, carried: float) -> tuple[
         memory = replace(memory, held=sum(sight.wanted.values()), held_work=carried, held_capacity=carried)
     total = sum(sight.wanted.values())
     if rules.mode is Mode.MANUAL:
-        return _manual(rules, memory, total, carried), memory
+        return _manual(rules, memory, sight, carried), memory
     if sight.seen.state is DemandState.UNKNOWN:
         return _unknown(rules, memory, sight, total), memory
     refused = _zero_refused(rules, sight)
@@ -55,12 +55,16 @@ def needed(rules: Rules, memory: Memory, sight: Sight, carried: float) -> tuple[
     return _measured(rules, sight, total, refused), memory
 
 
-def _manual(rules: Rules, memory: Memory, total: int, carried: float) -> Need:
+def _manual(rules: Rules, memory: Memory, sight: Sight, carried: float) -> Need:
     """What is held carries as much as it does: the cheapest mix of so many replicas may be of smaller ones."""
-    count, work = manual.asked(rules, memory), 0.0
+    count, work, total, text = manual.asked(rules, memory), 0.0, sum(sight.wanted.values()), manual.words(rules, memory)
+    if manual.moves(memory, sight):
+        may_stay = total - sum(sight.wanted.get(offer.variant.name, 0) for offer in sight.offers if offer.closed)
+        floor = max(rules.manual_replicas, min(count, may_stay))
+        return Need(min(carried, memory.held_capacity), floor, max(count, total), "Manual", text)
     if manual.holds(rules, memory) and total:
         work = carried * min(1.0, count / total)
-    return Need(work, count, count, "Manual", manual.words(rules, memory))
+    return Need(work, count, count, "Manual", text)
 
 
 def _clocks(memory: Memory, sight: Sight) -> Memory:

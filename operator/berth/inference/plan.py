@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from berth.inference import manual
 from berth.inference.fallback import step
 from berth.inference.holds import Hold, fixed, remember_miss, waits
 from berth.inference.lastresort import kept, last_resort
@@ -56,11 +57,13 @@ def decide(rules: Rules, memory: Memory, sight: Sight, cheapest: Cheapest) -> Pl
     mix, memory = way.mix, way.memory
     aim = carried(mix.counts, variants)
     memory = replace(memory, aimed=mix.replicas)
+    if manual.moves(memory, sight):
+        memory = replace(memory, unset_keeps=mix.replicas)
     shrinks = aim < memory.held_capacity
     if not need.frozen:
         memory = replace(memory, held=mix.replicas, held_work=min(need.work, aim), held_capacity=aim)
     rooms = {offer.variant.name: offer.room + offer.growth for offer in sight.offers}
-    safe = 0.0 if rules.mode is Mode.MANUAL else min(max(need.work, way.kept), aim)
+    safe = min(max(need.work, way.kept), aim)
     least = min(need.floor, mix.replicas)
     short = bool(shortage(mix, need))
     counts = settle(

@@ -98,6 +98,23 @@ def test_what_is_held_carries_as_much_as_before() -> None:
     assert plan(sight, manual(1), auto(sight)).counts == {"od": 1, "small": 1}
 
 
+def test_what_is_held_on_closed_offers_is_held_as_work_and_not_as_so_many_large_replicas() -> None:
+    """Nine small replicas that one large one replaces are not nine large ones, before or after the move."""
+    large, small = make_offer("large", usd=10.0, capacity=10.0), make_offer("od", room=9)
+    sight = make_sight(9.0, 9, offers=(large, replace(small, closed=True)))
+    moves = plan(sight, manual(1), auto(make_sight(9.0, 9, offers=(small,))))
+    assert moves.counts == {"large": 1, "od": 9}
+    pods = (*make_replicas(9), make_replica("new", "large", ready=False))
+    begun = replace(sight, wanted=moves.counts, replicas=pods)
+    starts = plan(begun, manual(1), moves.memory)
+    assert starts.counts == {"large": 1, "od": 9}
+    ready = replace(begun, replicas=(*make_replicas(9), make_replica("new", "large")))
+    moved = plan(ready, manual(1), starts.memory)
+    assert moved.counts == {"large": 1, "od": 0}
+    done = make_sight(9.0, {"large": 1}, replicas=(make_replica("new", "large"),), offers=(large,))
+    assert plan(done, manual(1), moved.memory).counts == {"large": 1}
+
+
 def test_what_leaves_is_replaced_while_replicas_are_held() -> None:
     pods = (*make_replicas(2), make_replica("going", leaving_at=10_060.0))
     sight = make_sight(3.0, 3, replicas=pods)
