@@ -17,7 +17,7 @@ from berth.api.names import pod_group_name
 from berth.cluster.cache import Cache
 from berth.cluster.client import ApiClient
 from berth.cluster.events import EventRecorder, about
-from berth.cluster.kinds import POD_GROUPS, PODS, TRAINING_JOBS
+from berth.cluster.kinds import POD_GROUPS, PODS, SERVICES, TRAINING_JOBS
 from berth.cluster.session import from_kubeconfig
 from berth.cluster.transport import Transport
 from berth.cluster.wire import TrainingJob
@@ -83,7 +83,9 @@ async def job(installed: Installed, operator: ApiClient, request: pytest.Fixture
 async def test_children_that_are_there_already_are_taken_for_what_they_are(
     operator: ApiClient, job: TrainingJob
 ) -> None:
-    observer: Any = SimpleNamespace(caches=SimpleNamespace(pods=Cache(operator, PODS)), views={})
+    observer: Any = SimpleNamespace(
+        caches=SimpleNamespace(pods=Cache(operator, PODS), rendezvous=Cache(operator, SERVICES)), views={}
+    )
     children, own = Children(operator, observer), {"name": job.metadata.name, "uid": job.metadata.uid}
     for attempt in (1, 1, 2):
         plan = make_plan(namespace=NAMESPACE, attempt=attempt, framework="PyTorch", pod_group=True, **own)
