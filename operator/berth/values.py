@@ -23,6 +23,7 @@ from typing import Final, Literal
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+_BINARY: Final = ((60, "Ei"), (50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki"))
 PODS: Final = "pods"
 
 Resources = Mapping[str, int]
@@ -114,6 +115,16 @@ def format_resource(name: str, amount: int) -> str:
             if amount and amount % (1 << power) == 0:
                 return f"{amount >> power}{suffix}"
     return str(amount)
+
+
+def amount_words(name: str, amount: int) -> str:
+    """An amount for people: cores, bytes rounded in the largest fitting unit, or pieces, with the resource's name."""
+    if name == CPU:
+        return f"{amount / 1000:.12g} cpu"
+    if name in (MEMORY, EPHEMERAL_STORAGE):
+        power, unit = next((each for each in _BINARY if amount >> each[0]), _BINARY[-1])
+        return f"{amount / (1 << power):.4g}{unit} of {name}"
+    return f"{amount} {name}"
 
 
 def format_bytes(amount: int) -> str:

@@ -11,22 +11,11 @@ import numpy as np
 
 from berth.fleet.arrays import Bools
 from berth.fleet.pool import Pool
-from berth.values import (
-    CPU,
-    EPHEMERAL_STORAGE,
-    MEMORY,
-    MOST_AMOUNT,
-    Requirements,
-    Resources,
-    Toleration,
-    plural,
-    tolerated,
-)
+from berth.values import MOST_AMOUNT, Requirements, Resources, Toleration, amount_words, plural, tolerated
 
 SHOWN: Final = 3
 """Values or keys that are named as examples."""
 _SELECTOR: Final = "spec.template.spec (nodeSelector, affinity)"
-_UNITS: Final = ((60, "Ei"), (50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki"))
 
 
 def misfit(
@@ -101,13 +90,3 @@ def _short(pool: Pool, rows: Bools, needs: Resources) -> str:
     if most[lacks] <= 0:
         return f"{says}, and no node has any to give; correct the name or take it out"
     return f"{says}, and no node has more than {amount_words(lacks, most[lacks])} beside its daemons; ask for less"
-
-
-def amount_words(resource: str, amount: int) -> str:
-    """An amount for people: cores, bytes or pieces, with the resource's name."""
-    if resource == CPU:
-        return f"{amount / 1000:.12g} cpu"
-    if resource in (MEMORY, EPHEMERAL_STORAGE):
-        power, unit = next((each for each in _UNITS if amount >> each[0]), _UNITS[-1])
-        return f"{amount / (1 << power):.4g}{unit} of {resource}"
-    return f"{amount} {resource}"

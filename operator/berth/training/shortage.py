@@ -15,10 +15,9 @@ from berth.fleet.arrays import Bools
 from berth.fleet.pool import Pool, Unusable
 from berth.training.candidates import Candidate, allowed_rows, beside_devices, devices_per_worker
 from berth.training.records import GangRequest
-from berth.values import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, plural, tolerated
+from berth.values import PODS, amount_words, plural, tolerated
 
 RESOURCES = "spec.template.spec: resources"
-_UNITS = ((50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"))
 
 
 def no_worker(pools: Sequence[Pool], request: GangRequest) -> str:
@@ -39,8 +38,8 @@ def no_worker(pools: Sequence[Pool], request: GangRequest) -> str:
     name = short[0]
     if most[name] <= 0:
         return (
-            f"A worker asks for {_words(name, asked[name])} ({RESOURCES}), and no node of {names} has any to give; "
-            f"correct the name or take it out{beside}"
+            f"A worker asks for {amount_words(name, asked[name])} ({RESOURCES}), and no node of {names} has any to "
+            f"give; correct the name or take it out{beside}"
         )
     fix = "ask for less"
     if name in request.admitted:
@@ -49,8 +48,8 @@ def no_worker(pools: Sequence[Pool], request: GangRequest) -> str:
             f"{name} in resources.requests of every container, or lower what is added"
         )
     return (
-        f"A worker asks for {_words(name, asked[name])} ({RESOURCES}), and no node of {names} has more than "
-        f"{_words(name, most[name])} beside its daemons; {fix}{beside}"
+        f"A worker asks for {amount_words(name, asked[name])} ({RESOURCES}), and no node of {names} has more than "
+        f"{amount_words(name, most[name])} beside its daemons; {fix}{beside}"
     )
 
 
@@ -92,7 +91,7 @@ def _tight(pool: Pool, request: GangRequest) -> list[str]:
         return []
     fewest, name, amount = min(tight)
     there = f"only {plural(fewest, 'worker')}" if fewest else "no worker"
-    return [f"{_words(name, amount)} for each worker ({RESOURCES}) leave room for {there} on some nodes"]
+    return [f"{amount_words(name, amount)} for each worker ({RESOURCES}) leave room for {there} on some nodes"]
 
 
 def _unlabelled(candidate: Candidate, request: GangRequest) -> list[str]:
@@ -132,13 +131,3 @@ def _causes(pools: Iterable[Pool], request: GangRequest) -> str:
         failed = [pool.row[name] for name in request.excluded_nodes if name in pool.row]
         counts["avoided for now, where this job failed"] += int(rows[failed].sum())
     return ", ".join(f"{plural(number, 'node')} {cause}" for cause, number in counts.items() if number)
-
-
-def _words(resource: str, amount: int) -> str:
-    """An amount for people: cores, bytes or pieces, with the resource's name."""
-    if resource == CPU:
-        return f"{amount / 1000:.12g} cpu"
-    if resource in (MEMORY, EPHEMERAL_STORAGE):
-        power, unit = next((each for each in _UNITS if amount >> each[0]), _UNITS[-1])
-        return f"{amount / (1 << power):.4g}{unit} of {resource}"
-    return f"{amount} {resource}"
