@@ -82,7 +82,7 @@ class Children:
         found = await self._client.find(SERVICES, name, plan.namespace)
         if found is None:
             mended = await self._client.create(SERVICES, body, plan.namespace)
-        elif _owned(found.metadata, plan):
+        elif found.metadata.owned_by(plan.uid):
             mended = await self._client.apply(SERVICES, name, body, plan.namespace, manager=FIELD_MANAGER)
         else:
             return
@@ -121,7 +121,7 @@ class Children:
             found = await self._client.find(kind, name, plan.namespace)
             if found is None:
                 raise NameLeaving(f"{kind.kind} {name}") from None
-            if not _owned(found.metadata, plan):
+            if not found.metadata.owned_by(plan.uid):
                 raise self._taken(kind, found.metadata) from None
         if kind is SERVICES:
             self._observer.caches.rendezvous.put(found)
@@ -129,7 +129,7 @@ class Children:
     async def _remove_pod_group(self, plan: gang.GangPlan) -> None:
         """The native gang of the attempt before; its pods are gone."""
         old = await self._client.find(POD_GROUPS, pod_group_name(plan.name, plan.attempt - 1), plan.namespace)
-        if old is not None and _owned(old.metadata, plan):
+        if old is not None and old.metadata.owned_by(plan.uid):
             await self._client.delete(POD_GROUPS, old.metadata.name, plan.namespace, uid=old.metadata.uid)
 
     async def _create_pods(self, plan: gang.GangPlan, ranks: Sequence[int]) -> list[Exception]:
@@ -171,10 +171,6 @@ class Children:
     def _taken(self, kind: Kind[Any], meta: Meta) -> Exception:
         what = f"{kind.kind} {meta.name}"
         return NameLeaving(what) if self._goes(meta) else _NameTaken(what)
-
-
-def _owned(meta: Meta, plan: gang.GangPlan) -> bool:
-    return any(owner.uid == plan.uid for owner in meta.owner_references)
 
 
 def raise_first(results: Sequence[object], harmless: tuple[type[BaseException], ...] = ()) -> None:

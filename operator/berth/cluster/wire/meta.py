@@ -74,6 +74,10 @@ class Meta(Wire, frozen=True):
         """The owner that manages this object, if any."""
         return next((owner for owner in self.owner_references if owner.controller), None)
 
+    def owned_by(self, uid: str) -> bool:
+        """Whether the object of that identity owns this one."""
+        return any(owner.uid == uid for owner in self.owner_references)
+
 
 NO_META: Final = Meta()
 

@@ -17,7 +17,7 @@ from berth.cluster.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, HTTP_ROUTES, PO
 from berth.controllers.services.childwatch import WATCHED
 from berth.controllers.services.deployments import ServiceDeployments
 from berth.controllers.services.observe import ServiceObserver
-from berth.controllers.services.ownership import adoption, foreign, orphaned, owned
+from berth.controllers.services.ownership import adoption, foreign, orphaned
 from berth.controllers.services.plans import service_plan
 from berth.controllers.services.rollout import NO_SPACE, Space, Turn, turns
 from berth.controllers.services.upkeep import Mends, lost, others
@@ -148,7 +148,7 @@ class ServiceChildren:
     async def _adopted(self, view: ServiceView, kind: Kind[Child], found: Child) -> Child:
         """``found`` as a child of the service, which takes it over where it has lost its owner. Raises: NameTaken."""
         meta = found.metadata
-        if owned(meta, view.uid):
+        if meta.owned_by(view.uid):
             return found
         if not orphaned(meta, view):
             raise NameTaken(kind.kind, meta, view)
@@ -206,7 +206,7 @@ class ServiceChildren:
     async def _withdraw(self, view: ServiceView) -> None:
         """Take back a route that may no longer be there."""
         found = await self._client.find(HTTP_ROUTES, view.key[1], view.key[0])
-        if found is not None and (owned(found.metadata, view.uid) or orphaned(found.metadata, view)):
+        if found is not None and (found.metadata.owned_by(view.uid) or orphaned(found.metadata, view)):
             await self._client.delete(HTTP_ROUTES, found.metadata.name, view.key[0], uid=found.metadata.uid)
         view.applied.pop("HTTPRoute", None)
         view.spec_exposed = False

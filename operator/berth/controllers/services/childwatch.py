@@ -14,7 +14,6 @@ from berth.cluster import wire
 from berth.cluster.cache import Cache
 from berth.cluster.client import ApiClient
 from berth.cluster.kinds import DISRUPTION_BUDGETS, SERVICES
-from berth.controllers.services.ownership import owned
 from berth.controllers.services.view import ServiceKey, ServiceView
 
 WATCHED: Final = (SERVICES, DISRUPTION_BUDGETS)
@@ -49,7 +48,7 @@ class ChildWatch:
             if view is None:
                 return
             changed = old is not None and new is not None and _edition(old) != _edition(new)
-            if changed or new is None or not owned(new.metadata, view.uid) or view.applied.get(kind, found) != found:
+            if changed or new is None or not new.metadata.owned_by(view.uid) or view.applied.get(kind, found) != found:
                 view.checked.pop(kind, None)
                 self._wake(key)
 

@@ -21,7 +21,7 @@ from berth.cluster.store import Index
 from berth.controllers.facts import defect_words
 from berth.controllers.services.facts import bound_at, crashes, is_ready, replica, service_key
 from berth.controllers.services.fetches import ended_at
-from berth.controllers.services.ownership import orphaned, owned
+from berth.controllers.services.ownership import orphaned
 from berth.controllers.services.status import restore
 from berth.controllers.services.troubles import takes_no_pod, waiting
 from berth.controllers.services.view import ServiceKey, ServiceView
@@ -293,7 +293,7 @@ def _owner_key(deployment: wire.Deployment) -> ServiceKey | None:
 
 
 def _belongs(meta: wire.Meta, view: ServiceView) -> bool:
-    return owned(meta, view.uid) or (orphaned(meta, view) and meta.name == meta.labels[LABEL_VARIANT])
+    return meta.owned_by(view.uid) or (orphaned(meta, view) and meta.name == meta.labels[LABEL_VARIANT])
 
 
 def _matters(old: wire.Pod, new: wire.Pod) -> bool:

@@ -14,14 +14,9 @@ from berth.cluster import wire
 from berth.controllers.services.view import ServiceView
 
 
-def owned(meta: wire.Meta, uid: str) -> bool:
-    """Whether the object of that identity owns this one."""
-    return any(owner.uid == uid for owner in meta.owner_references)
-
-
 def orphaned(meta: wire.Meta, view: ServiceView) -> bool:
     """Whether a child of the service, by its labels, belongs to nothing that could still be there."""
-    if owned(meta, view.uid) or meta.deleting or not _labelled(meta, view):
+    if meta.owned_by(view.uid) or meta.deleting or not _labelled(meta, view):
         return False
     controller = meta.controller()
     return controller is None or _former(controller, view)
