@@ -128,7 +128,7 @@ class App:
         self.pools = Pools(client, self.observer, self.writer.budget)
         self.services = ServiceLoop(
             client, self.fleet, self.caches.pods, self.caches.nodes, self.recorder, metrics, source,
-            priority=self._priority, unclassed=self._unclassed, period=service_period, prefetches=prefetches,
+            priority=self.caches.priority, unclassed=self._unclassed, period=service_period, prefetches=prefetches,
             spare=self.writer.budget, default_source=default_source,
         )  # fmt: skip
         self.caches.priority_classes.subscribe(self.services.reclass)
@@ -155,10 +155,6 @@ class App:
         else:
             return True
         return found is not None and found.metadata.version >= version
-
-    def _priority(self, name: str) -> int:
-        found = self.caches.priority_classes.get(name)
-        return found.value if found is not None else 0
 
     def _unclassed(self, name: str) -> str:
         """What is told of the PriorityClass ``name``; empty where it exists."""

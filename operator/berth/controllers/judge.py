@@ -97,8 +97,7 @@ class Judge:
 
     def priority(self, spec: TrainingJobSpec) -> int:
         """The value of the job's PriorityClass; 0 without one."""
-        found = self._observer.caches.priority_classes.get(spec.priority_class_name or "")
-        return found.value if found is not None else 0
+        return self._observer.caches.priority(spec.priority_class_name)
 
     async def rejection(self, view: JobView) -> Rejection | None:
         """Why the job cannot be accepted; of one that can, the request becomes that of pods as they are admitted.

@@ -285,9 +285,7 @@ class Scheduler:
         return gangs
 
     def _priority(self, view: JobView) -> int:
-        named = view.spec.priority_class_name if view.spec is not None else None
-        found = self._observer.caches.priority_classes.get(named or "")
-        return found.value if found is not None else 0
+        return self._observer.caches.priority(view.spec.priority_class_name if view.spec is not None else None)
 
     def _returns(self) -> tuple[Returning, ...]:
         """The gangs that restart and have not asked for a placement yet, as their statuses and pods say now."""

@@ -89,6 +89,11 @@ class Caches:
         yield from (self.jobs, self.pods, self.nodes, self.pools)
         yield from (self.priority_classes, self.namespaces, self.rendezvous)
 
+    def priority(self, name: str | None) -> int:
+        """The value of a PriorityClass; 0 where none is named, or none is there of that name."""
+        found = self.priority_classes.get(name or "")
+        return found.value if found is not None else 0
+
 
 def matters(view: JobView, before: Worker | None, after: Worker) -> bool:
     """Whether the change of a pod can change what is to be done; that it was created by us, or bound, cannot."""
