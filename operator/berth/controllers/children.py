@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from berth.api.names import FIELD_MANAGER, LABEL_JOB_NAME, LABEL_JOB_UID, pod_group_name, pod_name
+from berth.api.names import FIELD_MANAGER, pod_group_name, pod_name
 from berth.cluster import wire
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid
@@ -66,11 +66,12 @@ class Children:
     def whole(self, view: JobView) -> bool:
         """Whether ranks can find each other still: the headless Service is there, and names them."""
         spec = view.spec
-        if spec is None or spec.framework == "None" or spec.workers == 1:
+        if spec is None or not gang.networked(spec.framework, spec.workers):
             return True
         found = self._observer.caches.rendezvous.get(spec.name + SERVICE_SUFFIX, view.key[0])
-        named = {LABEL_JOB_NAME: spec.name, LABEL_JOB_UID: view.uid}
-        return found is not None and found.spec.selector == named and found.spec.publish_not_ready_addresses
+        if found is None or found.spec.selector != gang.selector(spec.name, view.uid):
+            return False
+        return found.spec.publish_not_ready_addresses
 
     async def mend(self, plan: gang.GangPlan) -> None:
         """Bring the headless Service back that somebody has deleted or changed; another's of its name stays.

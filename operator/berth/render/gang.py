@@ -71,7 +71,7 @@ class GangPlan:
     @property
     def networked(self) -> bool:
         """Whether ranks find each other by name, through a headless Service."""
-        return self.framework != "None" and self.workers > 1
+        return networked(self.framework, self.workers)
 
 
 def each_pod(plan: GangPlan, ranks: Iterable[int]) -> Iterator[Json]:
@@ -126,7 +126,6 @@ def _multiplied(holder: Json, factor: int) -> Json:
 
 def service(plan: GangPlan) -> Json:
     """The headless Service through which ranks resolve each other before they are ready."""
-    selector = {LABEL_JOB_NAME: plan.name, LABEL_JOB_UID: plan.uid}
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -136,8 +135,18 @@ def service(plan: GangPlan) -> Json:
             "labels": {LABEL_JOB_NAME: plan.name, LABEL_MANAGED_BY: MANAGED_BY},
             "ownerReferences": [_owner(plan)],
         },
-        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector},
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector(plan.name, plan.uid)},
     }
+
+
+def networked(framework: str, workers: int) -> bool:
+    """Whether the ranks of a gang of so many need names, and so the Service."""
+    return framework != "None" and workers > 1
+
+
+def selector(name: str, uid: str) -> dict[str, str]:
+    """The pods of a job that its Service names: those of every attempt."""
+    return {LABEL_JOB_NAME: name, LABEL_JOB_UID: uid}
 
 
 def pod_group(plan: GangPlan) -> Json:
