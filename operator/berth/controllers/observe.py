@@ -78,9 +78,10 @@ class Observer:
             for worker in found
         ]
 
-    def finished(self, view: JobView) -> frozenset[int]:
-        """Ranks of the current attempt that have finished and whose pods are gone."""
-        return view.state.finished | self._finished.of(view.uid, view.state.attempt)
+    def finished(self, view: JobView, attempt: int) -> frozenset[int]:
+        """Ranks of an attempt that have finished and whose pods are gone."""
+        stated = view.state.finished if attempt == view.state.attempt else frozenset()
+        return stated | self._finished.of(view.uid, attempt)
 
     def node_states(self, view: JobView, workers: list[Worker]) -> dict[str, NodeState]:
         """The state of every node that the job's pods or its placement name."""
@@ -350,7 +351,7 @@ class Observer:
         promised = self._promised(view)
         if promised is not None:
             attempt, placement, amounts = promised
-            over = self.finished(view) if attempt == view.state.attempt else ()
+            over = self.finished(view, attempt)
             for rank, node in enumerate(placement.nodes):
                 key = gang_key(view.uid, attempt, rank)
                 if rank not in over:
@@ -374,8 +375,8 @@ class Observer:
         claim = facts.pod_claim(pod) if pod is not None else None
         if claim is None and view is not None and (pod is None or not pod.finished):
             promised = self._promised(view)
-            over = promised is None or (attempt == view.state.attempt and rank in self.finished(view))
-            if promised is not None and not over and promised[0] == attempt and rank < len(promised[1].nodes):
+            promises = promised is not None and promised[0] == attempt and rank < len(promised[1].nodes)
+            if promised is not None and promises and rank not in self.finished(view, attempt):
                 claim = Claim(key, promised[1].nodes[rank], promised[2], view.name, "Training")
         if claim is not None:
             self.fleet.claim([claim])

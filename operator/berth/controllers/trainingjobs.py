@@ -139,7 +139,7 @@ class TrainingJobs:
             price=pool.usd_per_accelerator_hour if pool is not None else None,
             refused=memory.refused,
             name_held=self._children.name_held(view, state.attempt + 1) if self._may_begin(view, workers) else "",
-            finished=self._observer.finished(view),
+            finished=self._observer.finished(view, state.attempt),
         )
         facts = lifecycle_job(view.spec, deleting=job.metadata.deleting, rejected=rejected)
         step = advance(facts, state, sight)
@@ -235,12 +235,17 @@ class TrainingJobs:
                 self._queue.add_after(view.key, 0.05, NEW_STATE)
         if step.wants_placement:
             self._want(view, state)
-        await self._delete(view, step.delete)
-        await self._create(view, state, step.create, memory)
-        if not began and not step.create:
-            await self._mend(view, state, memory)
+        await self._follow(view, step, memory, began=began)
         if step.wake_after is not None:
             self._queue.add_after(view.key, max(step.wake_after, 0.05), NEW_STATE)
+
+    async def _follow(self, view: JobView, step: Step, memory: Memory, *, began: bool) -> None:
+        """Bring the pods, and what they need beside them, to what the step wants."""
+        await self._delete(view, step.delete)
+        if step.create:
+            await self._create(view, step.state, step.create, memory)
+        elif not began:
+            await self._mend(view, step.state, memory)
 
     async def _record(self, view: JobView, state: JobState, memory: Memory) -> bool:
         """Write the placement, and remember why it is refused where the same write would be again."""
@@ -296,7 +301,7 @@ class TrainingJobs:
         raise_first(results, harmless=(Conflict, NotFound))
 
     async def _create(self, view: JobView, state: JobState, ranks: Sequence[int], memory: Memory) -> None:
-        plan = gang_plan(view, state, self._observer, self._settings) if ranks else None
+        plan = gang_plan(view, state, self._observer, self._settings)
         if plan is None:
             return
         try:
@@ -313,9 +318,10 @@ class TrainingJobs:
         """Bring back what the gang needs beside its pods, where that is missing."""
         if state.phase not in ACTIVE:
             return
-        now, group = self._wall(), self._settings.native_gangs and self._binds_late(view, state)
-        if self._children.whole(view) and not group:
+        whole, group = self._children.whole(view), self._settings.native_gangs and self._binds_late(view, state)
+        if whole and not group:
             return
+        now = self._wall()
         wait = memory.mended + MEND_SECONDS - now
         if wait > 0:
             self._queue.add_after(view.key, wait)
@@ -324,7 +330,7 @@ class TrainingJobs:
         if plan is None:
             return
         memory.mended = now
-        if not self._children.whole(view):
+        if not whole:
             _LOG.warning("trainingjob %s: its headless Service was deleted or changed, and is mended", view.name)
             await self._children.mend(plan)
         if group:

@@ -36,7 +36,7 @@ from berth.training.recovery import (
     lost_after_failure,
     refund_left,
 )
-from berth.training.starting import start_fault, starting
+from berth.training.starting import ready, start_fault, starting
 from berth.training.state import ACTIVE, FINISHED, Cause, Delete, Event, JobState, Phase, Reason, Step, Worker
 from berth.values import format_duration, plural
 
@@ -155,7 +155,7 @@ def _active(job: Job, state: JobState, sight: Sight) -> Step:
     if fault is not None:
         return _stop(job, state, sight, fault)
     if running:
-        return _running(job, replace(state, ready_workers=_ready(mine, gone)), sight, delete)
+        return _running(job, replace(state, ready_workers=ready(state, mine)), sight, delete)
     if not missing and all(worker.started for worker in mine):
         return _started(job, state, sight, mine, delete)
     return starting(job, state, sight, mine, tuple(missing), delete)
@@ -184,7 +184,7 @@ def _started(job: Job, state: JobState, sight: Sight, mine: Sequence[Worker], de
         state,
         phase=Phase.RUNNING,
         message=message,
-        ready_workers=_ready(mine, state.finished),
+        ready_workers=ready(state, mine),
         start_attempts=0,
         avoid=(),
         lineage=resolve_lineage(job, mine),
@@ -273,7 +273,3 @@ def _told_before(state: JobState) -> str:
     row = takewhile(lambda attempt: attempt.cause == Cause.START, reversed(state.attempts))
     telling = next((attempt for attempt in row if attempt.reason != Reason.TIMED_OUT), None)
     return f"; attempt {telling.number}: {telling.message}" if telling is not None else ""
-
-
-def _ready(workers: Sequence[Worker], gone: frozenset[int]) -> int:
-    return sum(worker.started for worker in workers) + len(gone)

@@ -38,8 +38,13 @@ def starting(
     elif state.conditions["AllRunning"].reason == Reason.CANNOT_START:
         message = starting_words(job.workers, attempt.pool)
         state = state.with_condition("AllRunning", False, "Starting", now=sight.now)
-    state = replace(state, message=message, ready_workers=sum(worker.started for worker in mine) + len(state.finished))
+    state = replace(state, message=message, ready_workers=ready(state, mine))
     return Step(state, create=missing, delete=delete, wake_after=max(wake, 0.1))
+
+
+def ready(state: JobState, mine: Sequence[Worker]) -> int:
+    """Ranks of the attempt that run or have finished, by its pods ``mine`` and what is remembered of those gone."""
+    return sum(worker.started for worker in mine) + len(state.finished)
 
 
 def start_fault(

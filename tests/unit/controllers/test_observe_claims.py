@@ -84,7 +84,7 @@ def expect_the_same_claims(operator: Operator) -> None:
     seen = {
         gang_key(view.uid, view.state.attempt, rank)
         for view in operator.observer.views.values()
-        for rank in operator.observer.finished(view)
+        for rank in operator.observer.finished(view, view.state.attempt)
     }  # finished and gone, which the status says a moment later
     found = {key: claim for key, claim in claims_of(fresh).items() if key not in seen}
     assert claims_of(operator) == found
