@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth.inference.program import TINY, Column, Program, Solution, roundings
-from berth.inference.repair import Repair
+from berth.inference.repair import Repair, solution
 
 MOST_NODES: Final = 120
 _MOST_PIVOTS: Final = 200
@@ -61,7 +61,7 @@ def enumerate_mix(program: Program, most_nodes: int = MOST_NODES, *, first: bool
     while heap and _better(heap[0][0], upper):
         bound, _, node = heapq.heappop(heap)
         split = relaxation.loosest(node)
-        near = _whole(program, node.filled) if split is None else None
+        near = solution(program, node.filled) if split is None else None
         if split is None and near is None:  # rounding in the table; the other solver decides
             raise GaveUp(best, bound)
         if split is not None and popped < _TRIED:
@@ -245,11 +245,3 @@ def _entering(costs: Floats, left: Floats, small: float, *, steepest: bool) -> t
         return (-1, over) if len(left) and left[over] < costs[column] else (column, over)
     column, over = int((costs < -small).argmax()), int((left < -small).argmax()) if len(left) else 0
     return (column, over) if costs[column] < -small or not len(left) else (-1, over)
-
-
-def _whole(program: Program, filled: Floats) -> Solution | None:
-    counts = tuple(round(count) for count in filled.tolist())
-    if not program.feasible(counts):
-        return None
-    cost = program.cost(counts)
-    return Solution(counts, cost, cost, proven=False)

@@ -17,6 +17,15 @@ _EXCHANGES: Final = 20
 Floats = NDArray[np.float64]
 
 
+def solution(program: Program, counts: Floats) -> Solution | None:
+    """The mix of ``counts``, each within rounding of a whole number; None where a row does not hold."""
+    found = tuple(round(count) for count in counts.tolist())
+    if not program.feasible(found):
+        return None
+    cost = program.cost(found)
+    return Solution(found, cost, cost, proven=False)
+
+
 class Repair:
     """Makes whole counts that keep the rows of one program, as arrays."""
 
@@ -43,11 +52,7 @@ class Repair:
         if not self._add(counts):
             return None
         self._take(counts)
-        found = tuple(int(count) for count in counts.tolist())
-        if not self.program.feasible(found):
-            return None
-        cost = self.program.cost(found)
-        return Solution(found, cost, cost, proven=False)
+        return solution(self.program, counts)
 
     def forced(self, filled: Floats) -> Solution | None:
         """A mix where :meth:`near` finds none: exchanges that bring the rows nearer to being kept, then what saves."""
@@ -60,9 +65,8 @@ class Repair:
             spare = (self.rows @ counts - self.least + self.slack) / scale
             lacks = -float(np.minimum(spare, 0.0).sum())
             if lacks <= 0:
-                found = tuple(int(count) for count in counts.tolist())
-                cost = self.program.cost(found)
-                return self.better(Solution(found, cost, cost, proven=False)) if self.program.feasible(found) else None
+                found = solution(self.program, counts)
+                return None if found is None else self.better(found)
             down = np.where(counts > self.lows, 0.0, -inf), np.where(counts - 1 > self.lows, 0.0, -inf)
             up = self._slopes(counts), self._slopes(counts + 1)
             leave = (_costs(bundles, *down) > -inf).nonzero()[0]
@@ -83,18 +87,16 @@ class Repair:
         effects = (bundles[0][:, None] == self.each).astype(float) + (bundles[1][:, None] == self.each)
         return bundles, effects, effects @ self.rows.T
 
-    def better(self, solution: Solution) -> Solution:
-        """``solution`` with one or two replicas exchanged for one or two others as long as that saves something."""
-        counts = np.array(solution.counts, float)
+    def better(self, known: Solution) -> Solution:
+        """``known`` with one or two replicas exchanged for one or two others as long as that saves something."""
+        counts = np.array(known.counts, float)
         bundles, effects, on_rows = self._bundles()
         for _ in range(_EXCHANGES):
             pair = self._exchange(counts, bundles, on_rows)
             if pair is None:
                 break
             counts += effects[pair[1]] - effects[pair[0]]
-        found = tuple(int(count) for count in counts.tolist())
-        cost = self.program.cost(found)
-        return Solution(found, cost, cost, proven=False) if self.program.feasible(found) else solution
+        return solution(self.program, counts) or known
 
     def _exchange(self, counts: Floats, bundles: Bundles, on_rows: Floats) -> tuple[int, int] | None:
         """The bundles that leave and come and save the most, where the rows hold; None where nothing is saved."""
