@@ -164,14 +164,14 @@ class Services:
             self._recorder.warning(about(INFERENCE_SERVICES, view.object.metadata), ServiceEvent.REJECTED, message)
 
     def _status(self, view: ServiceView, plan: Plan, choice: Choice, exposed: Verdict | None) -> Json:
-        known = self._demand.of(view)
-        extra = self._extra(view, plan, choice, known, exposed)
+        known, misfits = self._demand.of(view), self._market.misfits(view, choice)
+        extra = self._extra(view, plan, placed(plan, choice, misfits), known, exposed)
         return body(
             told(
                 plan,
                 view.refused,
                 trouble(self._observer.pods(view), self._observer.deployments(view), self._wall()),
-                unfit(choice, self._market.misfits(view, choice)),
+                unfit(choice, misfits),
             ),
             view.object.metadata.generation,
             view.key[1],
@@ -197,11 +197,10 @@ class Services:
         )
 
     def _extra(
-        self, view: ServiceView, plan: Plan, choice: Choice, known: Known, exposed: Verdict | None
+        self, view: ServiceView, plan: Plan, stands: Verdict, known: Known, exposed: Verdict | None
     ) -> dict[str, Verdict]:
-        """Conditions that the plan does not know of."""
-        verdicts = {"Accepted": self._objection(view) or Verdict(True, "Valid")}
-        verdicts["Placed"] = placed(plan, choice, self._market.misfits(view, choice))
+        """Conditions that the plan does not know of; ``stands`` is Placed."""
+        verdicts = {"Accepted": self._objection(view) or Verdict(True, "Valid"), "Placed": stands}
         if view.rules.mode is not Mode.MANUAL:
             verdicts["ForecastTrusted"] = known.trusted
         if view.spot_available is not None:

@@ -19,7 +19,7 @@ from berth.inference.records import Offer, Variant
 from berth.inference.request import ServiceRequest, service_request
 from berth.inference.room import Rooms, Tolerations
 from berth.inference.supply import Supply, supply
-from berth.values import Resources, parse_duration
+from berth.values import Requirements, Resources, parse_duration
 
 COLD_QUANTILE = 0.9
 """Plans go by the start that nine of ten replicas keep."""
@@ -33,13 +33,14 @@ class Choice:
     """What a service may run on, and the request that it follows from.
 
     ``found`` carry what was learned of them; ``sized`` is what they were estimated to, by name of the variant.
-    ``measure``: of the work in which capacities are told.
+    ``measure``: of the work in which capacities are told; ``terms``: nodes that the template itself asks for.
     """
 
     request: ServiceRequest
     found: Candidates
     sized: Mapping[str, float]
     measure: Measure = ONE
+    terms: tuple[Requirements, ...] = ()
 
     @property
     def variants(self) -> dict[str, Variant]:
@@ -83,7 +84,7 @@ class Market:
         counted = known[1].measure if known is not None else ONE
         if found.found:
             counted = measure(view.spec, self._fleet.catalogue, estimated.reference_capacity)
-        choice = Choice(request, found, sized, counted)
+        choice = Choice(request, found, sized, counted, own_terms(view.spec.template or {}))
         if known is not None:
             _follow(view, known[1], choice)
         self._choices[view.uid] = ((*state, learned.version), choice)
@@ -162,12 +163,11 @@ class Market:
         view.needs[variant.name] = needs
         have = wanted.get(variant.name, 0)
         cold = self.cold_start(view, choice, variant, COLD_QUANTILE, cached=False)
-        if full(variant.name):  # those that found no node are no supply, so that others are asked for in their place
+        no_more, misfit = full(variant.name), self._misfit(view, choice, variant)
+        if no_more:  # those that found no node are no supply, so that others are asked for in their place
             have = min(have, view.bound.get(variant.name, have))
-        if self._misfit(view, variant):  # what runs has another template, and stays until others carry its work
-            return replace(candidate.offer(have, cold_start_seconds=cold), closed=True)
-        if full(variant.name):
-            return candidate.offer(have, cold_start_seconds=cold)
+        if no_more or misfit:  # of a template that fits nowhere: what runs has another one, and stays till others serve
+            return replace(candidate.offer(have, cold_start_seconds=cold), closed=bool(misfit))
         if standing is not None and not self._grows(variant):
             have = min(have, standing.get(variant.name, 0))
         return candidate.offer(
@@ -179,16 +179,15 @@ class Market:
 
     def misfits(self, view: ServiceView, choice: Choice) -> dict[str, str]:
         """Variants whose place has no node that the service's template would fit, however empty, with the reason."""
-        found = {entry.variant.name: self._misfit(view, entry.variant) for entry in choice.found.found}
+        found = {entry.variant.name: self._misfit(view, choice, entry.variant) for entry in choice.found.found}
         return {
             name: f"{choice.variants[name].accelerator} in pool {choice.variants[name].pool}: {words}"
             for name, words in found.items()
             if words
         }
 
-    def _misfit(self, view: ServiceView, variant: Variant) -> str:
-        assert view.spec is not None
-        return self._rooms.misfit(variant, *self._pod_facts(view, variant), own_terms(view.spec.template or {}))
+    def _misfit(self, view: ServiceView, choice: Choice, variant: Variant) -> str:
+        return self._rooms.misfit(variant, *self._pod_facts(view, variant), choice.terms)
 
     def _basis(self, spec: InferenceServiceSpec, request: ServiceRequest, reference: str) -> str:
         """What a capacity was learned of: the model, the engine as it runs, the promise, what the estimate rests on."""
