@@ -276,3 +276,9 @@ def make_plan(*nodes: str, template: dict[str, Any] | None = None, **fields: Any
         "priority_class": "berth-training",
     }
     return GangPlan(**{**own, **fields})
+
+
+def expect_condition(live: LiveJob, kind: str, status: str, reason: str) -> None:
+    """The condition ``kind`` stands so."""
+    condition = live.state.conditions[kind]
+    assert (condition.status, condition.reason) == (status, reason)

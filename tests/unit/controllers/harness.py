@@ -274,6 +274,17 @@ class Operator:
             if self.scheduler.waiting and self.scheduler.decide() and self.observer.promises:
                 await self.jobs.reconcile(JOB)
 
+    async def see_made_again(self) -> None:
+        """The user deletes the job, whose pods go with it, and makes it anew under its name."""
+        job = self.server.objects.pop(("trainingjobs", *JOB))
+        for pod in list(self.server.pods()):
+            del self.server.objects["pods", JOB[0], pod]
+        await self.look()
+        self.server.owners.clear()
+        meta = {"name": JOB[1], "namespace": JOB[0]}
+        self.server.put(kinds.TRAINING_JOBS, {"metadata": meta, "spec": job["spec"]})
+        await self.look(2)
+
 
 def make_server(nodes: int = 4, **spec: Any) -> Server:
     """A server with H100 nodes ``n0``… and the job ``research/llm`` of two workers with eight accelerators each."""

@@ -119,12 +119,5 @@ async def test_pods_that_are_deleted_and_exit_0_on_the_signal_are_no_success(ask
 async def test_a_job_made_again_under_its_name_has_nothing_finished() -> None:
     server = make_server()
     operator = await one_finished(server)
-    body = copy.deepcopy(server.objects["trainingjobs", *JOB])
-    del server.objects["trainingjobs", *JOB]
-    for name in list(server.pods()):
-        del server.objects["pods", JOB[0], name]
-    await operator.look()
-    server.owners.clear()
-    server.put(kinds.TRAINING_JOBS, {"metadata": {"name": JOB[1], "namespace": JOB[0]}, "spec": body["spec"]})
-    await operator.look(2)
+    await operator.see_made_again()
     assert sorted(server.pods()) == ["llm-1-0", "llm-1-1"]

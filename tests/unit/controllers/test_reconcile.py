@@ -210,15 +210,7 @@ async def test_a_lost_node_s_pod_is_removed_by_force_and_the_gang_starts_elsewhe
 async def test_a_job_made_again_under_its_name_is_another_job() -> None:
     server = make_server()
     operator = await running(server)
-    job = copy.deepcopy(server.objects["trainingjobs", *JOB])
-    del server.objects["trainingjobs", *JOB]
-    for pod in list(server.pods()):
-        del server.objects["pods", JOB[0], pod]
-    await operator.look()
-    server.owners.clear()
-    spec = {"metadata": {"name": JOB[1], "namespace": JOB[0]}, "spec": job["spec"]}
-    server.put(kinds.TRAINING_JOBS, spec)
-    await operator.look(2)
+    await operator.see_made_again()
     assert server.status()["attempt"] == 1
     assert {pod["metadata"]["labels"]["berth.dev/job-uid"] for pod in server.pods().values()} == {
         server.objects["trainingjobs", *JOB]["metadata"]["uid"]
