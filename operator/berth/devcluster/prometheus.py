@@ -93,13 +93,14 @@ class PrometheusServer:
     """One server on a free port of loopback. It keeps its port and its data over :meth:`stop` and :meth:`start`.
 
     ``targets`` are ``host:port``; labels that a target states itself win (honor_labels), so that one exporter can speak
-    for many pods.
+    for many pods. ``jobs`` are its scrape jobs, each of which finds all of them.
     """
 
     folder: Path
     targets: Sequence[str]
     scrape_seconds: float = 1.0
     port: int = 0
+    jobs: Sequence[str] = ("engines",)
     _process: Process | None = field(default=None, repr=False)
 
     @property
@@ -169,10 +170,7 @@ class PrometheusServer:
         return {
             "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
             "scrape_configs": [
-                {
-                    "job_name": "engines",
-                    "honor_labels": True,
-                    "static_configs": [{"targets": list(self.targets)}],
-                }
+                {"job_name": job, "honor_labels": True, "static_configs": [{"targets": list(self.targets)}]}
+                for job in self.jobs
             ],
         }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
-from berth.telemetry.presets import Preset
+from berth.telemetry.presets import POD_LABELS, Preset
 from berth.telemetry.readings import ServiceName, ServiceQuery
 from berth.values import parse_duration
 
@@ -15,19 +15,20 @@ RATE_WINDOW = "2m"
 FRESH_WINDOW = "90s"
 """A series without a sample in it is left out, though the server's look-back still shows the last one for minutes."""
 TIMES_WINDOW = "5m"
+SCRAPE_LABELS = ("job", "instance", "prometheus_replica")
+"""Tell one scrape of a pod from another; the pod is one, with the largest load that any of them has seen."""
 POD_NAME_BASE = 58
 """Characters of a ReplicaSet's name and its dash that a pod's name keeps, before five of its own (apiserver names)."""
 
 
 def load_query(aliases: Sequence[str], labels: Sequence[str], *, counter: bool) -> str:
     """The load under the first of ``aliases`` that exists, over series that are fresh, summed by ``labels``."""
-    by = ", ".join(labels)
-    found = [f'{{__name__="{name}"}}' for name in aliases]
-    return " or ".join(
-        f"sum by ({by}) ({f'rate({name}[{RATE_WINDOW}])' if counter else name}"
-        f" and present_over_time({name}[{FRESH_WINDOW}]))"
-        for name in found
-    )
+
+    def fresh(series: str) -> str:
+        load = f"rate({series}[{RATE_WINDOW}])" if counter else series
+        return f"{load} and present_over_time({series}[{FRESH_WINDOW}])"
+
+    return " or ".join(_total(labels, fresh, f'__name__="{name}"') for name in aliases)
 
 
 def begun_query(aliases: Sequence[str], labels: Sequence[str]) -> str:
@@ -37,23 +38,42 @@ def begun_query(aliases: Sequence[str], labels: Sequence[str]) -> str:
     One that has counted for long and is only new to the server counts for one request a second; for a server that is
     new itself nothing has begun.
     """
-    by, window = ", ".join(labels), RATE_WINDOW
+    window = RATE_WINDOW
     seconds = round(parse_duration(window))
-    begun = (
-        f"{found} unless {found} offset {window} and present_over_time({found}[{FRESH_WINDOW}])"
-        for found in (f'{{__name__="{name}"}}' for name in aliases)
-    )
-    return " or ".join(
-        f"sum by ({by}) (clamp_max({each}, {seconds})) / {seconds} and on () count(up offset {window}) > 0"
-        for each in begun
-    )
+
+    def begun(series: str) -> str:
+        known = f"{series} offset {window}"
+        return f"clamp_max({series} unless {known} and present_over_time({series}[{FRESH_WINDOW}]), {seconds})"
+
+    totals = (_total(labels, begun, f'__name__="{name}"') for name in aliases)
+    return " or ".join(f"{total} / {seconds} and on () count(up offset {window}) > 0" for total in totals)
+
+
+def _total(labels: Sequence[str], load: Callable[[str], str], *matchers: str) -> str:
+    """The sum by ``labels`` of the ``load`` of series that match, where what is scraped twice counts once.
+
+    ``load`` makes an expression of a selector. Without the label ``pod`` series are of one target where ``instance`` is
+    the same.
+    """
+    if "pod" in labels:
+        return _once(labels, load(f"{{{', '.join(matchers)}}}"))
+    found = _once((*labels, "namespace", "pod"), load(f'{{{", ".join(matchers)}, pod!=""}}'))
+    nameless = _once((*labels, "instance"), load(f'{{{", ".join(matchers)}, pod=""}}'))
+    return f"sum by ({', '.join(labels)}) ({found} or {nameless})"
+
+
+def _once(labels: Sequence[str], load: str) -> str:
+    by, scraped = (", ".join(dict.fromkeys(every)) for every in (labels, (*labels, *SCRAPE_LABELS)))
+    return f"max by ({by}) (sum by ({scraped}) ({load}))"
 
 
 def buckets_query(aliases: Sequence[str]) -> str:
     """The histogram under the first of ``aliases`` that exists, by pod and bucket."""
-    return " or ".join(
-        f'sum by (namespace, pod, le) (rate({{__name__="{name}_bucket"}}[{TIMES_WINDOW}]))' for name in aliases
-    )
+
+    def counted(series: str) -> str:
+        return f"rate({series}[{TIMES_WINDOW}])"
+
+    return " or ".join(_total((*POD_LABELS, "le"), counted, f'__name__="{name}_bucket"') for name in aliases)
 
 
 def service_query(aliases: Sequence[str], preset: Preset, service: ServiceQuery) -> str:
@@ -61,13 +81,19 @@ def service_query(aliases: Sequence[str], preset: Preset, service: ServiceQuery)
 
     Pods that have gone are in no list, and another service's name may begin with this one's.
     """
-    by = ", ".join(("namespace",))
+    rate = preset.kind == "counter"
+
+    def load(series: str) -> str:
+        return f"rate({series}[{RATE_WINDOW}])" if rate else series
+
     parts = []
     for name in aliases:
         for selector in _selectors(preset, service):
-            expr = f'{{__name__="{name}", {selector}}}'
-            expr = f"rate({expr}[{RATE_WINDOW}])" if preset.kind == "counter" else expr
-            parts.append(f"sum by ({by}) ({expr})" if not preset.matchers else f"sum({expr})")
+            matchers = (f'__name__="{name}"', selector)
+            if preset.matchers:
+                parts.append(_total((), load, *matchers))
+            else:
+                parts.append(f"sum by (namespace) ({_total(POD_LABELS, load, *matchers)})")
     return " or ".join(parts)
 
 

@@ -23,14 +23,16 @@ from berth.values import parse_duration
 CHAT = ServiceQuery("serving", "chat", (), ("chat-l4-x-1", "chat-l4-x-2"), ("chat-l4-od-abc234", "chat-l40s-od-xyz567"))
 
 
+ONCE = "max by (namespace, pod) (sum by (namespace, pod, job, instance, prometheus_replica) ({}))"
+
+
 def test_renamed_metrics_fall_back_to_their_older_names() -> None:
-    assert load_query(("new", "old"), ("namespace", "pod"), counter=False) == (
-        'sum by (namespace, pod) ({__name__="new"} and present_over_time({__name__="new"}[90s]))'
-        ' or sum by (namespace, pod) ({__name__="old"} and present_over_time({__name__="old"}[90s]))'
-    )
+    new, old = (f'{{__name__="{name}"}} and present_over_time({{__name__="{name}"}}[90s])' for name in ("new", "old"))
+    expected = f"{ONCE.format(new)} or {ONCE.format(old)}"
+    assert load_query(("new", "old"), ("namespace", "pod"), counter=False) == expected
     hits = '{__name__="hits"}'
-    expected = f"sum by (a) (rate({hits}[2m]) and present_over_time({hits}[90s]))"
-    assert load_query(("hits",), ("a",), counter=True) == expected
+    expected = ONCE.format(f"rate({hits}[2m]) and present_over_time({hits}[90s])")
+    assert load_query(("hits",), ("namespace", "pod"), counter=True) == expected
     assert buckets_query(("new", "old")).count(" or ") == 1
 
 
@@ -39,14 +41,12 @@ def test_a_sample_is_fresh_for_as_long_as_decisions_take_it_to_be() -> None:
 
 
 def test_history_of_one_service_names_its_pods_or_its_labels() -> None:
+    mine = '{__name__="m", namespace="serving", pod=~"(chat-l4-od-abc234-|chat-l40s-od-xyz567-)[a-z0-9]+(-[a-z0-9]+)?"}'
     by_pod = service_query(("m",), presets()["vLLM"], CHAT)
-    assert by_pod == (
-        'sum by (namespace) ({__name__="m", namespace="serving",'
-        ' pod=~"(chat-l4-od-abc234-|chat-l40s-od-xyz567-)[a-z0-9]+(-[a-z0-9]+)?"})'
-    )
+    assert by_pod == f"sum by (namespace) ({ONCE.format(mine)})"
     assert 'reporter=~"source"' in service_query(("m",), presets()["Istio"], CHAT)
     by_label = service_query(("m",), presets()["EnvoyGateway"], CHAT)
-    assert by_label == 'sum(rate({__name__="m", envoy_cluster_name=~"httproute/serving/chat/rule/.*"}[2m]))'
+    assert 'rate({__name__="m", envoy_cluster_name=~"httproute/serving/chat/rule/.*", pod!=""}[2m])' in by_label
 
 
 LONG = f"{'s' * 40}-mi300xoa-spot-abc234"
