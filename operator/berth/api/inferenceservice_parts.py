@@ -202,7 +202,8 @@ class ScaleToZero(Model):
     enabled: Annotated[bool | None, code_default("false")] = None
     """Refused while cold starts exceed maxWake."""
     idle_after: Duration | None = None
-    """Without demand for this long, it is idle and sleeps; steps.downAfter does not delay that."""
+    """Without demand for this long, it is idle and sleeps; no sooner than it could wake. Absent: 10m, or
+    steps.downAfter where that is longer."""
     max_wake: Duration | None = None
     """The longest that the first client may wait."""
 

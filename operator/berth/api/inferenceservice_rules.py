@@ -19,6 +19,11 @@ MODEL_URI: Final = (
 )
 NO_SPACE: Final = Rule("!self.matches('\\\\s')", "must not contain white space: clients ask for it by this name")
 
+
+def _has_form(text: str) -> str:
+    return matches(text, DURATION_PATTERN)
+
+
 NOT_FROM_REPLICAS: Final = ("EnvoyGateway", "Istio", "NGINX", "InferenceExtension", "Custom")
 SEEN_AT_ZERO: Final = ("Istio", "NGINX", "InferenceExtension", "Custom")
 """Presets that count requests which find no replica, as the data of the metrics says."""
@@ -50,6 +55,11 @@ SCALE_TO_ZERO: Final = (
         "has(self.idleAfter) || has(self.maxWake)",
         "says whether idleAfter and maxWake count: write enabled: true, or false to keep them for later",
     ),
+    Rule(
+        f"!has(self.idleAfter) || duration(self.idleAfter) >= duration('1s') || !{_has_form('self.idleAfter')}",
+        "must be at least 1s: demand is asked for no more often; 10m suits most services",
+        path=".idleAfter",
+    ),
 )
 _ZERO: Final = "has(self.scaleToZero.enabled) && self.scaleToZero.enabled"
 SCALING: Final = (
@@ -78,6 +88,13 @@ SCALING: Final = (
         " InferenceExtension or Custom; EnvoyGateway counts no request that finds no replica",
         path=".scaleToZero",
     ),
+    Rule(
+        f"!has(self.steps) || !has(self.scaleToZero) || !({_ZERO})"
+        f" || {not_longer('self.steps.downAfter', 'self.scaleToZero.idleAfter')}",
+        "must not be shorter than scaling.steps.downAfter: all replicas would go sooner than a single one may; lengthen"
+        " it, shorten downAfter, or leave this out",
+        path=".scaleToZero.idleAfter",
+    ),
 )
 
 SLO: Final = (
@@ -101,8 +118,14 @@ SLO: Final = (
 FORECAST: Final = (
     Rule(
         "self.method != 'SeasonalNaive' || !has(self.history) || duration(self.history) >= duration('24h')"
-        f" || !{matches('self.history', DURATION_PATTERN)}",
+        f" || !{_has_form('self.history')}",
         "must be at least 24h with method: SeasonalNaive, which looks at yesterday; lengthen it, or leave it out",
+        path=".history",
+    ),
+    Rule(
+        "self.method != 'Auto' || !has(self.history) || duration(self.history) >= duration('2h')"
+        f" || !{_has_form('self.history')}",
+        "must be at least 2h with method: Auto, whose back-test trusts nothing shorter; lengthen it, or leave it out",
         path=".history",
     ),
 )
@@ -158,7 +181,24 @@ _ENGINE: Final = "(has(self.runtime) ? self.runtime.engine : 'Custom')"
 _SIZED_BY_HAND: Final = (
     "has(self.accelerators) && has(self.accelerators.perReplica) && type(self.accelerators.perReplica) == int"
 )
+
+
+def _start_within(window: str, why: str) -> Rule:
+    """The start of a replica, where it is stated, takes no longer than a window of ``scaleToZero``."""
+    return Rule(
+        "!has(self.coldStart) || !has(self.scaling) || !has(self.scaling.scaleToZero)"
+        " || !has(self.scaling.scaleToZero.enabled) || !self.scaling.scaleToZero.enabled"
+        f" || {not_longer('self.coldStart.estimate', f'self.scaling.scaleToZero.{window}')}",
+        f"must not be shorter than coldStart.estimate: {why}",
+        path=f".scaling.scaleToZero.{window}",
+    )
+
+
 SPEC: Final = (
+    _start_within(
+        "maxWake", "no start would be in time and the service never sleep; lengthen it, or set enabled: false"
+    ),
+    _start_within("idleAfter", "the service would sleep sooner than it can wake; lengthen it"),
     Rule(
         "!has(self.coldStart) || !has(self.scaling) || [self.scaling].all(scaling,"
         " !has(scaling.maxReplicas) || self.coldStart.warmReplicas <= scaling.maxReplicas)",

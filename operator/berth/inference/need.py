@@ -110,9 +110,12 @@ def _rests(rules: Rules, memory: Memory, sight: Sight, total: int) -> Need | Non
     if not total:
         return Need(0.0, 0, 0, "Idle", "nothing waits and nothing is foreseen")
     began = idle_from(memory, sight)
-    if began is None or sight.now - began < rules.zero.idle_after:
-        return None
+    horizon = sight.foreseen.horizon_seconds
+    if began is None or sight.now - began < max(rules.zero.idle_after, horizon):
+        return None  # who sleeps sooner than it could wake would begin to start for what comes in between
     text = f"no demand for {format_duration(sight.now - began)}, idleAfter is {format_duration(rules.zero.idle_after)}"
+    if horizon > rules.zero.idle_after:
+        text += f" and waking takes {format_duration(horizon)}"
     return Need(0.0, 0, 0, "Idle", text)
 
 

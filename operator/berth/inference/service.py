@@ -102,6 +102,7 @@ def rules_of(spec: InferenceServiceSpec) -> Rules:
     unknown = scaling.demand.on_unknown if scaling is not None and scaling.demand is not None else None
     zero = scaling.scale_to_zero if scaling is not None else None
     steps = scaling.steps if scaling is not None else None
+    down_after = _seconds(steps.down_after if steps else None, DOWN_AFTER_SECONDS)
     return Rules(
         mode=Mode(scaling.mode) if scaling is not None else Mode.AUTO,
         manual_replicas=spec.replicas,
@@ -110,11 +111,11 @@ def rules_of(spec: InferenceServiceSpec) -> Rules:
         hold_for=_seconds(unknown.hold_for if unknown else None, HOLD_SECONDS),
         unknown_replicas=(unknown.replicas if unknown else None) or floor,
         zero=ZeroRules(
-            _seconds(zero.idle_after, IDLE_AFTER_SECONDS), _seconds(zero.max_wake, MAX_WAKE_SECONDS)
+            _seconds(zero.idle_after, max(IDLE_AFTER_SECONDS, down_after)), _seconds(zero.max_wake, MAX_WAKE_SECONDS)
         ) if zero is not None and zero.enabled else None,
         max_up=_step(steps.max_up if steps else None),
         max_down=_step(steps.max_down if steps else None) or Step(share=0.5),
-        down_after=_seconds(steps.down_after if steps else None, DOWN_AFTER_SECONDS),
+        down_after=down_after,
         warm_replicas=cold.warm_replicas if cold is not None else 0,
         promise=promise_of(spec.slo),
         spot=SpotRules(

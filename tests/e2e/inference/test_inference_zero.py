@@ -40,7 +40,7 @@ def test_zero_is_refused_without_a_count_at_zero(services: Services) -> None:
 
 
 def test_a_start_that_takes_longer_than_maxwake_keeps_a_service_awake(services: Services) -> None:
-    services.apply("chat", scaling=scaling(SIGNAL, QUEUE, maxWake="30s"), coldStart={"estimate": "45s"})
+    services.apply("chat", scaling=scaling(SIGNAL, QUEUE, maxWake="1s"), coldStart={"estimate": "Auto"})
     services.traffic("chat", 0.0)
     status = services.expect("chat", lambda status: "stays awake" in status.get("message", ""))
     assert "maxWake" in status["message"]

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from berth.api.inferenceservice import InferenceServiceSpec
 from berth.inference.need import Need, idle_from, metrics_verdict, needed
-from berth.inference.service import Decision, Foreseen, Memory, Mode, Rules, ZeroRules
+from berth.inference.service import Decision, Foreseen, Memory, Mode, Rules, ZeroRules, rules_of
 from tests.builders.services import make_offer, make_replica, make_sight
 
 NOW = 10_000.0
@@ -122,7 +123,9 @@ def test_the_idle_clock_begins_with_the_first_readiness(
 
 def awake(**fields: Any) -> Any:
     own = {"at_zero": True, "cold_start_seconds": 40.0, "replicas": (make_replica(ready_since=NOW - 700),)}
-    return make_sight(0.0, 1, **{**own, **fields})
+    ahead = fields.pop("ahead", None)
+    sight = make_sight(0.0, 1, **{**own, **fields})
+    return sight if ahead is None else replace(sight, foreseen=ahead)
 
 
 @pytest.mark.parametrize(
@@ -135,11 +138,31 @@ def awake(**fields: Any) -> Any:
         (awake(foreseen=2.0), 700, False),
         (awake(foreseen=0.01), 700, True),
         (awake(foreseen=0.03, offers=(make_offer(capacity=0.004),)), 700, False),
+        (awake(ahead=Foreseen(0.0, 0.0, 0.99, 701.0)), 700, False),
+        (awake(ahead=Foreseen(0.0, 0.0, 0.99, 700.0)), 700, True),
     ],
 )
 def test_a_service_sleeps_when_idle_long_enough_with_nothing_ahead(sight: Any, idle_for: float, rests: bool) -> None:
     found = need(Rules(zero=ZERO), sight, Memory(idle_since=NOW - idle_for))
     assert (found.floor, found.ceiling) == ((0, 0) if rests else (1, Rules().max_replicas))
+
+
+def test_who_sleeps_later_than_asked_is_told_why() -> None:
+    sight = awake(ahead=Foreseen(0.0, 0.0, 0.99, 650.0))
+    said = need(Rules(zero=ZERO), sight, Memory(idle_since=NOW - 700)).text
+    assert said == "no demand for 11m40s, idleAfter is 10m and waking takes 10m50s"
+
+
+@pytest.mark.parametrize(
+    ("zero", "steps", "expected"),
+    [({}, {}, 600), ({}, {"downAfter": "1h"}, 3600), ({"idleAfter": "2h"}, {"downAfter": "1h"}, 7200)],
+)
+def test_idle_takes_no_less_than_getting_smaller(zero: Any, steps: Any, expected: float) -> None:
+    scaling = {"scaleToZero": {"enabled": True, **zero}, "steps": steps}
+    spec = InferenceServiceSpec.model_validate({"model": {"parameters": "8B"}, "scaling": scaling})
+    found = rules_of(spec).zero
+    assert found is not None
+    assert found.idle_after == expected
 
 
 @pytest.mark.parametrize(
