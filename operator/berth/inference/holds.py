@@ -44,6 +44,26 @@ def remember_miss(memory: Memory, sight: Sight) -> Memory:
     return replace(memory, missed_since=None if over else memory.missed_since, missed_last=None if over else last)
 
 
+def not_later(memory: Memory, now: float) -> Memory:
+    """``memory`` where nothing has begun after ``now``: a clock that was ahead and is set back would hold as long."""
+
+    def until(at: float | None) -> float | None:
+        return None if at is None else min(at, now)
+
+    footing = memory.footing
+    return replace(
+        memory,
+        lower_since=until(memory.lower_since),
+        unknown_since=until(memory.unknown_since),
+        idle_since=until(memory.idle_since),
+        last_up=until(memory.last_up),
+        last_down=until(memory.last_down),
+        missed_since=until(memory.missed_since),
+        missed_last=until(memory.missed_last),
+        footing=footing and replace(footing, fell=until(footing.fell), returned=until(footing.returned)),
+    )
+
+
 def miss_ends(memory: Memory) -> float | None:
     """When the miss that lasts holds capacity no longer, which may be past; None where there is none."""
     return None if memory.missed_since is None else memory.missed_since + MISS_HOLDS_SECONDS

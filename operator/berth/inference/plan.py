@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from berth.inference import manual
 from berth.inference.fallback import step
-from berth.inference.holds import Hold, fixed, remember_miss, waits
+from berth.inference.holds import Hold, fixed, not_later, remember_miss, waits
 from berth.inference.lastresort import kept, last_resort
 from berth.inference.leaving import leaving_reason
 from berth.inference.need import Need, needed
@@ -45,7 +45,7 @@ SAME_SECONDS = 60.0
 
 def decide(rules: Rules, memory: Memory, sight: Sight, cheapest: Cheapest) -> Plan:
     """What shall be, given what is. Pure: equal arguments give equal plans."""
-    cheapest = last_resort(cheapest)
+    cheapest, memory = last_resort(cheapest), not_later(memory, sight.now)
     variants = {offer.variant.name: offer.variant for offer in sight.offers}
     stays = staying(sight.wanted, sight.replicas)
     have = sum(sight.wanted.values())
@@ -296,7 +296,7 @@ def _decision(
 
 def _repeats(memory: Memory, decision: Decision) -> bool:
     last = memory.decisions[0] if memory.decisions else None
-    if last is None or decision.time - last.time >= SAME_SECONDS:
+    if last is None or abs(decision.time - last.time) >= SAME_SECONDS:
         return False
     return (last.before, last.after, last.reason) == (decision.before, decision.after, decision.reason)
 

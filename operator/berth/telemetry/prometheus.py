@@ -290,7 +290,7 @@ class PrometheusSource:
     ) -> None:
         if not asked:
             self._times_at = -math.inf  # anew as soon as something answers
-        if not asked or self._wall() - self._times_at < TIMES_SECONDS:
+        if not asked or abs(self._wall() - self._times_at) < TIMES_SECONDS:
             return
         self._times_at = self._wall()
         owners = owner_by_pod(services)

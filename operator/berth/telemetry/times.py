@@ -32,9 +32,9 @@ class Times:
                 mine[preset, name] = (value, at)
 
     def of(self, service: ServiceName, now: float) -> dict[str, float]:
-        """What is known of one service and not too old."""
+        """What is known of one service and not too old; nor of a clock that was ahead and has been set back."""
         told = self._told.get(service, {})
-        return {name: value for (_, name), (value, at) in told.items() if now - at <= TIMES_EXPIRE_SECONDS}
+        return {name: value for (_, name), (value, at) in told.items() if abs(now - at) <= TIMES_EXPIRE_SECONDS}
 
     def forget_all_but(self, services: Collection[ServiceName]) -> None:
         """The others are gone."""

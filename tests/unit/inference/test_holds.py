@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from berth.inference.holds import MISS_HOLDS_SECONDS, MISS_OVER_SECONDS
+from berth.inference.fallback import Footing
+from berth.inference.holds import MISS_HOLDS_SECONDS, MISS_OVER_SECONDS, not_later
 from berth.inference.service import Memory, Rules, Sight, SpotRules
 from tests.builders.services import make_offer, make_sight
 from tests.unit.inference.cases import NOW, PATIENT, SPOT, plan
@@ -144,3 +146,13 @@ def test_what_it_would_cost_on_demand_is_told_where_it_is_known(
 ) -> None:
     made = plan(make_sight(2.0, 0, offers=offers), Rules(spot=SpotRules(allowed=True)))
     assert made.on_demand_only_usd_per_hour == (None if saved is None else pytest.approx(saved))
+
+
+def test_what_has_begun_later_than_now_begins_now() -> None:
+    names = ("lower_since", "unknown_since", "idle_since", "last_up", "last_down", "missed_since", "missed_last")
+    clocks: dict[str, Any] = dict.fromkeys(names, 4000.0)
+    ahead = Memory(**clocks, footing=Footing(1.0, 1.0, fell=4000.0, returned=300.0))
+    found = not_later(ahead, 400.0)
+    assert [getattr(found, name) for name in names] == [400.0] * len(names)
+    assert found.footing == Footing(1.0, 1.0, fell=400.0, returned=300.0)
+    assert not_later(Memory(last_up=300.0), 400.0) == Memory(last_up=300.0)

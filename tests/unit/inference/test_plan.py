@@ -347,3 +347,11 @@ def test_a_ceiling_that_the_user_lowers_holds_whatever_is_measured(sight: Sight)
 def test_a_count_that_the_user_states_misses_no_metrics() -> None:
     made = plan(make_sight(None, 2), Rules(mode=Mode.MANUAL, manual_replicas=2))
     assert made.events == ()
+
+
+def test_a_clock_that_was_ahead_and_is_set_back_keeps_no_replica_for_longer_than_the_waits() -> None:
+    ahead = plan(make_sight(4.0, 4, now=NOW + 3600.0), memory=Memory(last_up=NOW + 3600.0, lower_since=NOW + 3600.0))
+    rules, sight = Rules(down_after=300.0), make_sight(1.0, 4, cold_start_seconds=60.0)
+    first = plan(sight, rules, ahead.memory)
+    assert first.replicas == 4
+    assert plan(replace(sight, now=NOW + 300.0), rules, first.memory).replicas < 4

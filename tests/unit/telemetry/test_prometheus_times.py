@@ -91,3 +91,12 @@ async def test_a_bucket_without_a_bound_is_nobodys_trouble(odd: dict[str, str]) 
     told = await poll(by_metric(answers))
     assert told.readings["engine"].load == 3.0
     assert told.seconds == {"ttft": pytest.approx(0.99)}
+
+
+async def test_a_clock_that_was_ahead_neither_keeps_times_nor_keeps_from_asking() -> None:
+    async with asking(timed("1")) as (source, server, wall):
+        wall.at, told = NOW + 3600, []
+        for server.answer in (timed("1"), failing("_bucket", timed("2")), timed("2")):
+            told.append((await source.poll([query()], {}))["serving", "chat"].seconds)
+            wall.at = NOW if wall.at > NOW + TIMES_SECONDS else wall.at + TIMES_SECONDS
+    assert told == [{"ttft": pytest.approx(0.99)}, {}, {"ttft": pytest.approx(1.98)}]

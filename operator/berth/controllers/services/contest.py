@@ -55,12 +55,12 @@ class Contests:
     def contested(self, key: tuple[str, str], now: float) -> bool:
         """Whether others have changed the count :data:`LOSSES` times of late."""
         known = self._known.get(key)
-        return known is not None and len([at for at in known.losses if now - at < WINDOW_SECONDS]) >= LOSSES
+        return known is not None and len([at for at in known.losses if abs(now - at) < WINDOW_SECONDS]) >= LOSSES
 
     def waits(self, key: tuple[str, str], now: float, *, lowers: bool) -> bool:
         """Whether the count is not to be set yet."""
         gap = LOWER_SECONDS if lowers else RAISE_SECONDS
-        return self.contested(key, now) and now - self._known[key].written < gap
+        return self.contested(key, now) and abs(now - self._known[key].written) < gap
 
 
 def writers(fields: Iterable[wire.ManagedFields], ours: Iterable[str]) -> tuple[str, ...]:

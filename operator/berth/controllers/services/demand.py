@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -48,7 +49,7 @@ class Known:
     seen: Seen = field(default_factory=lambda: Seen(DemandState.UNKNOWN, reason="not asked yet"))
     read_history: bool = False
     unread: str = ""  # why it could not be read
-    ask_at: float = 0.0  # when the source may be asked for history again
+    asked: float = -math.inf  # when the source was asked for history last
     lost_at: float = 0.0  # when demand was lost last
     heard: bool = False  # demand has been known since this process began
     target: Target | None = None  # as the last decision saw it
@@ -58,7 +59,7 @@ class Known:
     def hear(self, telling: Telling, now: float) -> None:
         """Take ``telling`` in; times that it does not have stand as they were until they are too old."""
         self.times |= {name: (value, now) for name, value in telling.seconds.items()}
-        self.times = {name: told for name, told in self.times.items() if now - told[1] <= EXPIRES_SECONDS}
+        self.times = {name: told for name, told in self.times.items() if abs(now - told[1]) <= EXPIRES_SECONDS}
         self.telling = replace(telling, seconds={name: value for name, (value, _) in self.times.items()})
 
     @property
@@ -152,15 +153,15 @@ class DemandBook:
                 self._hear(view, choice, told.get(view.key, Telling({})), len(asked.pods), now)
             if known.seen.state is not DemandState.UNKNOWN:
                 known.lost_at, known.heard = 0.0, True
-            elif not known.lost_at:
-                known.lost_at = now
+            else:
+                known.lost_at = min(known.lost_at or now, now)
             known.model.observe(now, known.seen.work)
 
     def _prepare(self, view: ServiceView, choice: Choice, pods: Mapping[str, float | None], now: float) -> ServiceQuery:
         known = self.of(view)
         known.signals = signals_of(view, self._fleet.catalogue, self._default_source)
         if known.model.fit(choice.variants, view.rules, choice.measure):
-            known.read_history, known.ask_at = False, 0.0
+            known.read_history, known.asked = False, -math.inf
         return _query(view, known.signals, pods, choice, now)
 
     def _hear(self, view: ServiceView, choice: Choice, telling: Telling, pods: int, now: float) -> None:
@@ -203,7 +204,9 @@ class DemandBook:
         due = [
             _Past(view, query, _facts(known.signals, choice), _span(view), known.model.unit)
             for view, choice, query in services
-            if (known := self.of(view)).model.unit and not known.read_history and now >= known.ask_at
+            if (known := self.of(view)).model.unit
+            and not known.read_history
+            and abs(now - known.asked) >= AGAIN_SECONDS
         ]
         if due:
             self._reading = asyncio.create_task(self._read_all(due), name="demand of before")
@@ -218,7 +221,7 @@ class DemandBook:
                 known.read_history = await self._read(past, known)
             except Exception as problem:  # of one; the others are read
                 self._defect(past.view.uid, past.view.name, problem)
-            known.ask_at = self._now + AGAIN_SECONDS
+            known.asked = self._now
 
     async def _read(self, past: _Past, known: Known) -> bool:
         """What the source remembers from before, once per process and unit; whether it answered."""

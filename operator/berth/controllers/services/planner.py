@@ -194,7 +194,7 @@ class ServicePlanner:
         changed |= plan.counts != {name: count for name, count in wanted.items() if count or name in plan.counts}
         self._reserve(view, choice, plan, now)
         view.plan_state = self._observer.state(view)
-        if changed or not view.persisted or now - view.looked >= LOOK_PERIODS * self.period:
+        if changed or not view.persisted or abs(now - view.looked) >= LOOK_PERIODS * self.period:
             view.looked = now
             self._carry_out(view.key)
 

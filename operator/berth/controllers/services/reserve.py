@@ -46,7 +46,7 @@ class Reservations:
     def forget(self, view: ServiceView) -> None:
         """The service is gone."""
         self.release(view)
-        self._refused = {key: until for key, until in self._refused.items() if key[0] != view.uid}
+        self._refused = {key: since for key, since in self._refused.items() if key[0] != view.uid}
 
     def promised(self, view: ServiceView) -> dict[str, int]:
         """Replicas that are not bound and have room held for them, by variant."""
@@ -54,8 +54,8 @@ class Reservations:
 
     def refused(self, view: ServiceView, variant: str, now: float) -> bool:
         """Whether the scheduler did not bind this variant's last replicas in time."""
-        until = self._refused.get((view.uid, variant))
-        return until is not None and now < until
+        since = self._refused.get((view.uid, variant))
+        return since is not None and abs(now - since) < REFUSED_SECONDS
 
     def hold(
         self,
@@ -75,9 +75,9 @@ class Reservations:
                 continue
             if bound.get(name, 0) > view.bound.get(name, 0):
                 view.waiting_since[name] = now  # the scheduler gets on with it
-            since = view.waiting_since.setdefault(name, now)
+            since = view.waiting_since[name] = min(view.waiting_since.get(name, now), now)
             if now - since > self._patience(variants[name]):
-                self._refused[(view.uid, name)] = now + REFUSED_SECONDS
+                self._refused[(view.uid, name)] = now
                 continue
             self._claim(view, variants[name], missing, view.needs.get(name), tolerations.get(name, ()))
         view.bound = dict(bound)

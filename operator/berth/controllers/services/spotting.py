@@ -11,6 +11,7 @@ from functools import partial
 from berth.catalogue.serving import SpotPrior
 from berth.cluster import wire
 from berth.cluster.cache import Cache
+from berth.controllers.services.elapsed import Elapsed
 from berth.controllers.services.notices import node_signs
 from berth.controllers.services.supply import Choice
 from berth.fleet.fleet import Fleet
@@ -28,20 +29,22 @@ class SpotWatch:
 
     def __init__(self, fleet: Fleet, nodes: Cache[wire.Node], rooms: Rooms) -> None:
         self._fleet, self._nodes, self._rooms = fleet, nodes, rooms
-        self._book, self._census = SpotBook(), Census()
+        self._book, self._census, self._elapsed = SpotBook(), Census(), Elapsed()
         self._mixed: Cheapest = partial(cheapest_mix, answers=Answers())
         self._priors: dict[tuple[str, str], SpotPrior] = {}
 
     def look(self, now: float) -> None:
         """Count what is held and what was taken since the last look."""
+        at = self._elapsed.at(now)
         for place, (held, reclaimed) in self._census.look(self._spot_nodes()).items():
             if place in self._priors:
-                self._book.observe(place, self._priors[place], now, held, reclaimed)
+                self._book.observe(place, self._priors[place], at, held, reclaimed)
 
     def risks(self, choice: Choice, now: float) -> dict[str, Risk]:
         """The risk of each spot variant of a service, as far as its place was ever seen."""
+        at = self._elapsed.at(now)
         found = {
-            name: self._book.risk((variant.pool, variant.zone), now)
+            name: self._book.risk((variant.pool, variant.zone), at)
             for name, variant in choice.variants.items()
             if variant.spot
         }

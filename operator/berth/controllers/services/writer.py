@@ -60,7 +60,7 @@ class ServiceWriter:
                 return False
             last = self._moved.setdefault(view.uid, self._wall() - (MOVING_SECONDS if not before else 0.0))
             count = counted(before, status)
-            wait = last + (COUNT_SECONDS if count else MOVING_SECONDS) - self._wall()
+            wait = (COUNT_SECONDS if count else MOVING_SECONDS) - abs(self._wall() - last)
             if wait > 0:
                 self._again(view.key, wait)
                 return False

@@ -26,6 +26,8 @@ REPLAY_HORIZON_SECONDS: Final = 180.0
 TRUSTED_STEPS: Final = 120
 PROMISES_KEPT: Final = 4
 LONGEST_SPAN: Final = 60  # steps; a cold start of an hour
+SET_BACK_STEPS: Final = 3
+"""After so many steps of which all came late it is the clock that has been set back."""
 _STRICTEST, _LOOSEST = 1e-5, 0.5
 _SPAN_MOVES: Final = 0.2
 
@@ -46,20 +48,24 @@ class DemandModel:
         self.steering: dict[float, Steering] = {}
         self._open: int | None = None  # the step whose samples are still coming
         self._sum, self._samples = 0.0, 0
+        self._late: int | None = None  # the first of the steps that came late one after the other
 
     def observe(self, at: float, work: float | None) -> None:
-        """``work`` at ``at``; None, not finite or negative: not known. What comes late, for a step gone by, is lost."""
+        """``work`` at ``at``; None, not finite or negative: not known.
+
+        What comes late, for a step gone by, is lost. Where everything does for :data:`SET_BACK_STEPS`, the clock was
+        ahead and has been set back: the steps are numbered on from here.
+        """
         number = int(at // self.step_seconds)
         if self._open is not None and number > self._open:
             self._close()
         if work is None or not math.isfinite(work) or work < 0:
             return
-        if self._open is None and self.history.count and number <= self.history.last:
+        if self._is_late(number) and not self._is_set_back(number):
             return
+        self._late = None
         if self._open is None:
             self._open, self._sum, self._samples = number, 0.0, 0
-        elif number < self._open:
-            return
         self._sum += work
         self._samples += 1
 
@@ -128,6 +134,26 @@ class DemandModel:
     def span(self) -> int:
         """Steps from a decision to the end of the cold start that is planned with; 0 before anybody asked."""
         return self.margins.span if self.margins is not None else 0
+
+    def _is_late(self, number: int) -> bool:
+        if self._open is not None:
+            return number < self._open
+        return bool(self.history.count) and number <= self.history.last
+
+    def _is_set_back(self, number: int) -> bool:
+        """Whether so many steps came late that the clock must have been set back; then the next is ``number``."""
+        if self._late is None or number < self._late:
+            self._late = number
+        if number - self._late < SET_BACK_STEPS:
+            return False
+        self._open, self._samples = None, 0
+        if self.history.count:
+            self.history.last = number - 1
+        if self.race is not None:
+            self.race.rest()
+        for account in self.steering.values():
+            account.rest()
+        return True
 
     def _close(self) -> None:
         """The open step is over: learn from it, and decide anew."""

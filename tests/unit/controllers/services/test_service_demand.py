@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -150,6 +151,20 @@ async def test_a_source_that_did_not_answer_is_asked_again_until_it_does() -> No
     assert read == [1, 1, 2, 3, 3]
 
 
+async def test_a_clock_that_was_ahead_keeps_no_source_from_being_asked_and_no_time_standing() -> None:
+    fleet, asked = services(1, slo={"ttft": "100ms"})
+    source, view = Odd(), asked[0][0]
+    source.past = "store a: no such host"
+    book = DemandBook(source, fleet)
+    await book.poll(asked, {view.key: {"p": None}}, 3600.0)
+    assert slo_met(view, book.of(view).telling) is False
+    source.failing = True
+    await book.poll(asked, {view.key: {"p": None}}, 60.0)
+    assert slo_met(view, book.of(view).telling) is None
+    assert len(source.histories) == 2
+    assert book.of(view).lost_at == 60.0
+
+
 async def test_why_the_past_is_not_known_is_said_until_it_is() -> None:
     fleet, asked = services(1)
     source = Source()
@@ -157,7 +172,7 @@ async def test_why_the_past_is_not_known_is_said_until_it_is() -> None:
     known = book.of(asked[0][0])
     for past, said in (("store a: no such host", True), ([], False)):
         source.past = past  # type: ignore[assignment]
-        known.ask_at = 0.0
+        known.asked = -math.inf
         await book.poll(asked, {}, 60.0)
         assert ("from before this process: store a: no such host" in known.trusted.message) is said
         assert known.read_history is not said

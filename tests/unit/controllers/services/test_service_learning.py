@@ -141,7 +141,7 @@ async def test_other_devices_are_as_many_as_the_demand_takes_of_them() -> None:
 async def test_a_condition_that_is_another_one_is_carried_out_at_once() -> None:
     running = Running(demand=1.0, holds=10.0)
     await running.rounds(3)
-    running.view.persisted, running.view.looked = {"phase": "Ready"}, running.now + 3600
+    running.view.persisted, running.view.looked = {"phase": "Ready"}, running.now
     await running.carried_out()
     await running.rounds(1)
     assert not await running.carried_out(), "nothing has changed"

@@ -211,3 +211,15 @@ def test_a_growing_pool_without_a_node_offers_what_one_would_hold(stated: int, h
     assert [(offer.room, offer.growth) for offer in offers] == ([(0, growth)] if growth else [])
     if not growth:
         assert "growth.acceleratorsPerNode" in choice.found.why_none()
+
+
+def test_a_clock_that_was_ahead_and_is_set_back_refuses_no_variant_and_waits_no_longer() -> None:
+    desk, view = Desk(), make_view()
+    desk.hold(view, 2, now=0.0)
+    desk.hold(view, 2, now=3600.0)
+    assert desk.held.refused(view, "v", 3600.0)
+    assert not desk.held.refused(view, "v", 30.0)
+    view.waiting_since["v"] = 3600.0
+    desk.hold(view, 2, now=30.0)
+    desk.hold(view, 2, now=30.0 + RESERVE_SECONDS + 1)
+    assert desk.held.refused(view, "v", 30.0 + RESERVE_SECONDS + 1)

@@ -19,6 +19,7 @@ class World:
     def __init__(self, services: int, spare: float = 0.0) -> None:
         self.clock, self.looks = FakeClock(), list[tuple[ServiceKey, float]]()
         self.called: list[str] = []
+        self.behind = 0.0  # seconds, the wall clock
         self.spare = TokenBucket(spare, LEFT + 1, self.clock) if spare else None
         self.written: list[str] = []
         self.views = [self._view(number) for number in range(services)]
@@ -26,7 +27,7 @@ class World:
         self.writer = ServiceWriter(
             here, here,
             WriteTurns(TokenBucket(1.0, 1, self.clock), self.clock, call=self._called, spare=self.spare),
-            again=lambda key, seconds: self.looks.append((key, seconds)), wall=self.clock.now,
+            again=lambda key, seconds: self.looks.append((key, seconds)), wall=lambda: self.clock.now() - self.behind,
         )  # fmt: skip
 
     @staticmethod
@@ -135,3 +136,11 @@ async def test_that_all_replicas_of_a_decision_are_ready_waits_for_no_turn_the_f
     assert await world.writer.consider(view, of_two(2))
     view.persisted = of_two(1)
     assert not await world.writer.consider(view, of_two(2)), "one that comes and goes has its turn"
+
+
+async def test_a_clock_that_was_ahead_and_is_set_back_puts_no_figure_off_for_longer() -> None:
+    world = World(1)
+    await world.look(0.2)
+    world.behind = 3600.0
+    await world.look(0.3)
+    assert max((seconds for _, seconds in world.looks), default=0.0) <= MOVING_SECONDS

@@ -300,3 +300,25 @@ def test_a_trend_is_followed_no_further_than_the_own_horizon() -> None:
     peak = model.peak(60 * MINUTE)
     assert peak is not None
     assert peak < series[-1] + 20 * (series[-1] - series[-2])
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["runs on", "is restored from its record"])
+@pytest.mark.parametrize("hours", [1, 30])
+def test_a_clock_that_was_ahead_and_is_set_back_holds_nothing_up(hours: int, again: bool) -> None:
+    model, ahead = DemandModel(), hours * 60
+    feed(model, np.full(DAY, 5.0))
+    feed(model, np.full(10, 5.0), begin=DAY + ahead)
+    if again:
+        model = DemandModel.unpack(model.pack())
+    back = feed(model, np.full(20, 20.0), begin=DAY + 10)
+    assert (back[0].work or 0.0) < 15.0
+    assert min(answer.work or 0.0 for answer in back[6:]) >= 20.0
+
+
+def test_samples_that_come_late_one_by_one_set_no_clock_back() -> None:
+    late, plain = DemandModel(), DemandModel()
+    for minute in range(60):
+        for model in (late, plain):
+            model.observe(minute * MINUTE, 5.0)
+        late.observe((minute - 30) * MINUTE, 90.0)
+    assert late.target(60 * MINUTE, COLD, 0.01) == plain.target(60 * MINUTE, COLD, 0.01)
