@@ -17,17 +17,22 @@ from berth.values import format_duration
 EXPIRES_SECONDS: Final = 90.0
 """Three scrapes of 30 s, the longest interval in common use."""
 
+PHANTOM_SECONDS: Final = 900.0
+"""Load that nothing has come in for is doubted after so long: few requests run longer."""
+
 
 @dataclass(frozen=True, slots=True)
 class SignalFacts:
     """How one signal is read. ``capacity``: load that the reference replica carries at the SLO.
 
     ``counts_at_zero``: it sees demand that finds no replica; without one, what any other says or not means nothing.
+    ``arrivals``: it counts, in front of the replicas, the requests that come.
     """
 
     name: str
     capacity: float
     counts_at_zero: bool
+    arrivals: bool = False
     expires: float = EXPIRES_SECONDS
 
 
@@ -66,6 +71,30 @@ def combine(signals: Iterable[SignalFacts], samples: Mapping[str, Sample], repli
         if not lost:
             return Seen(DemandState.IDLE, 0.0, min(entry[1].at for entry in known), "", at_zero)
     return Seen(DemandState.UNKNOWN, None, now, reason or "no signal counts demand without a replica", at_zero)
+
+
+def phantom(signals: Iterable[SignalFacts], samples: Mapping[str, Sample], now: float) -> str:
+    """Why the load may not be there: replicas report one while nothing comes in; empty where nothing says so.
+
+    An engine that does not see the end of a stream counts it for ever. The load counts all the same, for a request may
+    run for long; people are told.
+    """
+    loads: list[str] = []
+    quiet: list[str] = []
+    for signal in signals:
+        sample, _ = _fresh(signal, samples.get(signal.name), now)
+        if sample is not None and signal.arrivals and sample.state is DemandState.IDLE:
+            quiet.append(signal.name)
+        elif sample is not None and sample.state is DemandState.VALUE:
+            if signal.arrivals or signal.counts_at_zero:
+                return ""
+            loads.append(signal.name)
+    if not (quiet and loads):
+        return ""
+    return (
+        f"{', '.join(quiet)} has counted no request for {format_duration(PHANTOM_SECONDS)} while {', '.join(loads)}"
+        " reports load, which is kept up; if no request runs for so long, restart the replica that reports it"
+    )
 
 
 def still(seen: Seen, now: float, expires: float = EXPIRES_SECONDS) -> Seen:

@@ -166,7 +166,7 @@ def _measured(rules: Rules, sight: Sight, total: int, refused: str) -> Need:
 def metrics_verdict(rules: Rules, memory: Memory, sight: Sight) -> Verdict:
     """The condition MetricsAvailable."""
     if not sight.seen.lost:
-        return Verdict(True, sight.seen.state.value)
+        return Verdict(True, sight.seen.state.value, sight.seen.doubt)
     left = rules.hold_for - (sight.now - _since(memory.unknown_since, sight.now))
     say = sight.seen.reason or "no signal has a sample that is new enough"
     if sight.seen.state is not DemandState.UNKNOWN:

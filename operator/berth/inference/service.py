@@ -186,6 +186,7 @@ class Seen:
     as_of: float = 0.0
     reason: str = ""
     at_zero: bool = False  # a signal counts demand where there is no replica to count it
+    doubt: str = ""  # why the load may not be there, though it counts
 
     @property
     def lost(self) -> bool:

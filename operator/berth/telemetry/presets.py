@@ -73,6 +73,12 @@ def counts_requests_in_flight(preset: str) -> bool:
     return known is not None and known.kind == "gauge"
 
 
+def counts_arrivals(preset: str) -> bool:
+    """Whether ``preset`` counts the requests that come, in front of the replicas."""
+    known = presets().get(preset)
+    return known is not None and known.kind == "counter" and not known.from_replicas
+
+
 def reported_by_replicas(preset: str) -> bool:
     """Whether there is nothing to hear of ``preset`` at zero replicas."""
     known = presets().get(preset)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.inference.demand import EXPIRES_SECONDS, Sample, SignalFacts, combine, still
+from berth.inference.demand import EXPIRES_SECONDS, Sample, SignalFacts, combine, phantom, still
 from berth.inference.records import DemandState
 from berth.inference.service import Seen
 
@@ -92,3 +92,28 @@ def test_work_is_none_exactly_when_demand_is_unknown_and_zero_exactly_when_idle(
     assert (seen.work is None) == (seen.state is DemandState.UNKNOWN)
     assert (seen.work == 0) == (seen.state is DemandState.IDLE)
     assert seen.lost or not seen.reason
+
+
+ARRIVALS = SignalFacts("arrivals", 4.0, counts_at_zero=True, arrivals=True)
+
+
+@pytest.mark.parametrize(
+    ("engine", "arrivals", "doubted"),
+    [
+        (value(2), value(0), True),
+        (value(2), value(1), False),
+        (value(0), value(0), False),
+        (value(2), LOST, False),
+        (value(2), value(0, NOW - EXPIRES_SECONDS - 1), False),
+        (LOST, value(0), False),
+    ],
+    ids=["a load that nothing came in for", "requests", "idle", "arrivals lost", "arrivals old", "load lost"],
+)
+def test_load_that_nothing_has_come_in_for_is_doubted_and_counts(
+    engine: Sample, arrivals: Sample, doubted: bool
+) -> None:
+    samples = {"engine": engine, "arrivals": arrivals}
+    why = phantom([ENGINE, ARRIVALS], samples, NOW)
+    assert why.startswith("arrivals has counted no request for 15m while engine reports load") is doubted
+    if doubted:
+        assert combine([ENGINE, ARRIVALS], samples, 1, NOW).work == 0.2

@@ -214,3 +214,9 @@ def test_the_condition_says_what_is_known(sight: Any, since: float | None, expec
     verdict = metrics_verdict(Rules(), Memory(unknown_since=since), sight)
     assert (verdict.status, verdict.reason) == expected
     assert sight.seen.reason in verdict.message
+
+
+def test_a_doubt_about_the_load_is_told_where_metrics_are() -> None:
+    sight = make_sight(2.0, 1)
+    found = metrics_verdict(Rules(), Memory(), replace(sight, seen=replace(sight.seen, doubt="nothing came in")))
+    assert (found.status, found.reason, found.message) == (True, "Value", "nothing came in")

@@ -17,12 +17,12 @@ from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.fleet.fleet import Fleet
 from berth.inference.calibrate import kept
 from berth.inference.capacity import Capacity
-from berth.inference.demand import EXPIRES_SECONDS, Sample, SignalFacts, combine
+from berth.inference.demand import EXPIRES_SECONDS, PHANTOM_SECONDS, Sample, SignalFacts, combine, phantom
 from berth.inference.records import DemandState
 from berth.inference.service import Seen, Verdict
 from berth.inference.target import Target
 from berth.telemetry.defects import Defects
-from berth.telemetry.presets import counts_at_zero, counts_requests_in_flight, presets
+from berth.telemetry.presets import counts_arrivals, counts_at_zero, counts_requests_in_flight, presets
 from berth.telemetry.readings import DemandSource, ServiceQuery, SignalQuery, SourceName, Telling
 from berth.values import parse_duration, percent
 
@@ -50,6 +50,7 @@ class Known:
     read_history: bool = False
     unread: str = ""  # why it could not be read
     asked: float = -math.inf  # when the source was asked for history last
+    doubted_at: float | None = None  # since when replicas report load while nothing comes in
     lost_at: float = 0.0  # when demand was lost last
     heard: bool = False  # demand has been known since this process began
     target: Target | None = None  # as the last decision saw it
@@ -61,6 +62,12 @@ class Known:
         self.times |= {name: (value, now) for name, value in telling.seconds.items()}
         self.times = {name: told for name, told in self.times.items() if abs(now - told[1]) <= EXPIRES_SECONDS}
         self.telling = replace(telling, seconds={name: value for name, (value, _) in self.times.items()})
+
+    def doubted(self, seen: Seen, why: str, now: float) -> Seen:
+        """``seen`` with the reason to doubt it, once there has been one for long."""
+        self.doubted_at = min(now if self.doubted_at is None else self.doubted_at, now) if why else None
+        lasts = self.doubted_at is not None and now - self.doubted_at >= PHANTOM_SECONDS
+        return replace(seen, doubt=why) if lasts else seen
 
     @property
     def trusted(self) -> Verdict:
@@ -168,7 +175,8 @@ class DemandBook:
         """Take in what was told of one service; what cannot be read is not known, and stops no other."""
         known = self.of(view)
         try:
-            known.seen = combine(_facts(known.signals, choice), _samples(known.signals, telling), pods, now)
+            facts, samples = _facts(known.signals, choice), _samples(known.signals, telling)
+            known.seen = known.doubted(combine(facts, samples, pods, now), phantom(facts, samples, now), now)
             known.hear(telling, now)
         except Exception as problem:
             known.seen = replace(known.seen, reason=self._defect(view.uid, view.name, problem))
@@ -304,6 +312,7 @@ def _facts(signals: Sequence[Signal], choice: Choice) -> list[SignalFacts]:
             entry.name,
             _capacity(entry.per_replica, entry.preset, choice.found.reference_capacity),
             counts_at_zero(entry.preset) and entry.source != "Pods",
+            counts_arrivals(entry.preset),
         )
         for entry in signals
     ]

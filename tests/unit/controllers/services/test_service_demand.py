@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from berth.controllers.services.demand import AGAIN_SECONDS, DemandBook, slo_met
+from berth.controllers.services.demand import AGAIN_SECONDS, DemandBook, Known, slo_met
+from berth.controllers.services.forecaster import Forecaster
 from berth.controllers.services.plans import pod_facts
 from berth.controllers.services.supply import Choice, Market
 from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
 from berth.inference.records import DemandState
 from berth.inference.room import Rooms
+from berth.inference.service import Seen
 from berth.telemetry.readings import Reading, ServiceQuery, SourceName, Telling
 from tests.builders.fleet import make_fleet, make_node
 from tests.unit.cluster.fakes import eventually
@@ -206,3 +208,10 @@ async def test_a_service_without_signals_asks_the_source_that_there_is(source: S
     book = DemandBook(Source(), fleet, default_source=source)
     await book.poll(asked, {}, 60.0)
     assert [(signal.source, signal.preset) for signal in book.of(asked[0][0]).signals] == [(source, "vLLM")]
+
+
+def test_a_doubt_is_told_once_it_has_lasted_and_not_when_it_is_over() -> None:
+    known, seen = Known(Forecaster(60.0)), Seen(DemandState.VALUE, 2.0)
+    told = [known.doubted(seen, why, now).doubt for why, now in
+            (("why", 0.0), ("why", 899.0), ("why", 900.0), ("", 915.0), ("why", 930.0))]  # fmt: skip
+    assert told == ["", "", "why", "", ""]
