@@ -22,7 +22,13 @@ from berth.inference.records import DemandState
 from berth.inference.service import Seen, Verdict
 from berth.inference.target import Target
 from berth.telemetry.defects import Defects
-from berth.telemetry.presets import counts_arrivals, counts_at_zero, counts_requests_in_flight, presets
+from berth.telemetry.presets import (
+    counts_arrivals,
+    counts_at_zero,
+    counts_requests_in_flight,
+    presets,
+    reported_by_replicas,
+)
 from berth.telemetry.readings import DemandSource, ServiceQuery, SignalQuery, SourceName, Telling
 from berth.values import parse_duration, percent
 
@@ -176,7 +182,8 @@ class DemandBook:
         known = self.of(view)
         try:
             facts, samples = _facts(known.signals, choice), _samples(known.signals, telling)
-            known.seen = known.doubted(combine(facts, samples, pods, now), phantom(facts, samples, now), now)
+            seen = known.doubted(combine(facts, samples, pods, now), phantom(facts, samples, now), now)
+            known.seen = replace(seen, doubt=seen.doubt or beyond_reach(known.signals, choice.found.reference_capacity))
             known.hear(telling, now)
         except Exception as problem:
             known.seen = replace(known.seen, reason=self._defect(view.uid, view.name, problem))
@@ -316,6 +323,22 @@ def _facts(signals: Sequence[Signal], choice: Choice) -> list[SignalFacts]:
         )
         for entry in signals
     ]
+
+
+def beyond_reach(signals: Sequence[Signal], estimate: Capacity | None) -> str:
+    """The signal whose ``perReplica`` no replica ever works on at once, and the fix; empty where there is none."""
+    if estimate is None or estimate.concurrency <= 0:
+        return ""
+    for entry in signals:
+        stated = entry.per_replica
+        if stated in (None, AUTO) or not (counts_requests_in_flight(entry.preset) and entry.preset in presets()):
+            continue
+        if reported_by_replicas(entry.preset) and float(stated or 0) > estimate.concurrency:
+            return (
+                f"signal {entry.name} asks for a replica more only at {stated} requests on each (perReplica), and one"
+                f" holds {estimate.concurrency} at once: the others wait; lower it, or leave it Auto"
+            )
+    return ""
 
 
 def _capacity(stated: str | None, preset: str, estimate: Capacity | None) -> float:

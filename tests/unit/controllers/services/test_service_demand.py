@@ -215,3 +215,15 @@ def test_a_doubt_is_told_once_it_has_lasted_and_not_when_it_is_over() -> None:
     told = [known.doubted(seen, why, now).doubt for why, now in
             (("why", 0.0), ("why", 899.0), ("why", 900.0), ("", 915.0), ("why", 930.0))]  # fmt: skip
     assert told == ["", "", "why", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("preset", "stated", "told"),
+    [("vLLM", "1000000", True), ("vLLM", "1", False), ("vLLM", "Auto", False), ("Istio", "1000000", False)],
+)
+async def test_a_load_that_no_replica_holds_at_once_is_told_with_the_fix(preset: str, stated: str, told: bool) -> None:
+    signal = {"name": "engine", "source": "Prometheus", "preset": preset, "perReplica": stated}
+    fleet, asked = services(1, scaling={"demand": {"signals": [signal]}})
+    book, view = DemandBook(Source(), fleet), asked[0][0]
+    await book.poll(asked, {view.key: {"p": None}}, 60.0)
+    assert ("signal engine asks for a replica more only at 1000000" in book.of(view).seen.doubt) is told
