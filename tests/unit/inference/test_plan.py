@@ -355,3 +355,17 @@ def test_a_clock_that_was_ahead_and_is_set_back_keeps_no_replica_for_longer_than
     first = plan(sight, rules, ahead.memory)
     assert first.replicas == 4
     assert plan(replace(sight, now=NOW + 300.0), rules, first.memory).replicas < 4
+
+
+@pytest.mark.parametrize("ready", range(5))
+def test_replicas_that_load_takes_out_of_readiness_are_joined_by_no_others(ready: int) -> None:
+    pods = (*make_replicas(ready), *(make_replica(f"busy-{n}", ready=False, ever_ready=True) for n in range(4 - ready)))
+    sight = make_sight(4.0, 4, replicas=pods)
+    made = plan(sight)
+    assert made.replicas == 4
+    assert plan(after(sight, made), memory=made.memory).replicas == 4
+
+
+@pytest.mark.parametrize("wanted", [1, 3])
+def test_without_demand_nothing_grows(wanted: int) -> None:
+    assert plan(make_sight(0.0, wanted, foreseen=0.0)).replicas <= wanted
