@@ -6,7 +6,7 @@ All of it is a starting point. A service's own measurements replace the figures,
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -52,6 +52,11 @@ class Compute:
 UNKNOWN_COMPUTE: Final = Compute()
 
 
+def _flag(word: str) -> str:
+    """A flag without its value; dashes and underscores are the same to most parsers."""
+    return word.split("=", 1)[0].replace("_", "-")
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
     """A program that serves models. ``images`` by the accelerator's runtime.
@@ -93,6 +98,15 @@ class Engine:
             if all(name in known for word in group for name in placeholders(word))
             for word in group
         )
+
+    def given(self, name: str, own: Sequence[str]) -> str:
+        """What the user's ``own`` arguments say in place of the placeholder ``name``; empty where they say nothing."""
+        flags = {_flag(group[0]) for group in self.args if any(name in placeholders(word) for word in group)}
+        found = ""
+        for number, word in enumerate(own):
+            if word.startswith("-") and _flag(word) in flags:
+                found = word.partition("=")[2] or "".join(own[number + 1 : number + 2])
+        return found
 
     def speculates(self, args: Iterable[str]) -> bool:
         """Whether the user's ``args`` switch speculative decoding on."""

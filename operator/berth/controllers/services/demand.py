@@ -183,12 +183,20 @@ class DemandBook:
         try:
             facts, samples = _facts(known.signals, choice), _samples(known.signals, telling)
             seen = known.doubted(combine(facts, samples, pods, now), phantom(facts, samples, now), now)
-            known.seen = replace(seen, doubt=seen.doubt or beyond_reach(known.signals, choice.found.reference_capacity))
+            known.seen = replace(seen, doubt=seen.doubt or beyond_reach(known.signals, self._at_once(view, choice)))
             known.hear(telling, now)
         except Exception as problem:
             known.seen = replace(known.seen, reason=self._defect(view.uid, view.name, problem))
         else:
             self._defects.over(view.uid)
+
+    def _at_once(self, view: ServiceView, choice: Choice) -> int:
+        """Requests that a reference replica works on at once, as sized or as the user's arguments say; 0 not known."""
+        estimate, runtime = choice.found.reference_capacity, view.spec.runtime if view.spec is not None else None
+        sized = estimate.concurrency if estimate is not None else 0
+        engine = self._fleet.catalogue.serving.engines.get(runtime.engine) if runtime is not None else None
+        own = engine.given("concurrency", runtime.args) if engine is not None and runtime is not None else ""
+        return int(own) if own.isascii() and own.isdigit() else sized
 
     async def _ask(
         self, queries: Sequence[ServiceQuery], percentiles: Mapping[ServiceKey, int]
@@ -325,18 +333,21 @@ def _facts(signals: Sequence[Signal], choice: Choice) -> list[SignalFacts]:
     ]
 
 
-def beyond_reach(signals: Sequence[Signal], estimate: Capacity | None) -> str:
-    """The signal whose ``perReplica`` no replica ever works on at once, and the fix; empty where there is none."""
-    if estimate is None or estimate.concurrency <= 0:
+def beyond_reach(signals: Sequence[Signal], at_once: int) -> str:
+    """The signal whose ``perReplica`` is more than a replica works on ``at_once``, and the fix; empty: there is none.
+
+    ``at_once`` 0: not known.
+    """
+    if at_once <= 0:
         return ""
     for entry in signals:
         stated = entry.per_replica
         if stated in (None, AUTO) or not (counts_requests_in_flight(entry.preset) and entry.preset in presets()):
             continue
-        if reported_by_replicas(entry.preset) and float(stated or 0) > estimate.concurrency:
+        if reported_by_replicas(entry.preset) and float(stated or 0) > at_once:
             return (
                 f"signal {entry.name} asks for a replica more only at {stated} requests on each (perReplica), and one"
-                f" holds {estimate.concurrency} at once: the others wait; lower it, or leave it Auto"
+                f" works on {at_once} at once: the others wait; lower it, or leave it Auto"
             )
     return ""
 

@@ -218,12 +218,23 @@ def test_a_doubt_is_told_once_it_has_lasted_and_not_when_it_is_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("preset", "stated", "told"),
-    [("vLLM", "1000000", True), ("vLLM", "1", False), ("vLLM", "Auto", False), ("Istio", "1000000", False)],
+    ("preset", "stated", "own", "told"),
+    [
+        ("vLLM", "1000000", (), True),
+        ("vLLM", "1", (), False),
+        ("vLLM", "Auto", (), False),
+        ("Istio", "1000000", (), False),
+        ("vLLM", "5", ("--max-num-seqs=4",), True),
+        ("vLLM", "5", ("--max_num_seqs", "4"), True),
+        ("vLLM", "4", ("--max-num-seqs", "4"), False),
+        ("vLLM", "5", ("--max-num-seqs",), False),
+    ],
 )
-async def test_a_load_that_no_replica_holds_at_once_is_told_with_the_fix(preset: str, stated: str, told: bool) -> None:
+async def test_a_load_that_no_replica_holds_at_once_is_told_with_the_fix(
+    preset: str, stated: str, own: tuple[str, ...], told: bool
+) -> None:
     signal = {"name": "engine", "source": "Prometheus", "preset": preset, "perReplica": stated}
-    fleet, asked = services(1, scaling={"demand": {"signals": [signal]}})
+    fleet, asked = services(1, scaling={"demand": {"signals": [signal]}}, runtime={"engine": "vLLM", "args": list(own)})
     book, view = DemandBook(Source(), fleet), asked[0][0]
     await book.poll(asked, {view.key: {"p": None}}, 60.0)
-    assert ("signal engine asks for a replica more only at 1000000" in book.of(view).seen.doubt) is told
+    assert (f"signal engine asks for a replica more only at {stated} " in book.of(view).seen.doubt) is told
