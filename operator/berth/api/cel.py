@@ -99,6 +99,11 @@ def not_longer(shorter: str, longer: str) -> str:
     return f"!has({shorter}) || !has({longer}) || duration({shorter}) <= duration({longer}) || {malformed}"
 
 
+def at_least(text: str, least: str) -> str:
+    """The expression that a duration is no shorter than ``least``, where it is given and has the form."""
+    return f"!has({text}) || duration({text}) >= duration('{least}') || !{matches(text, DURATION_PATTERN)}"
+
+
 def forbidden(path: str, when: str, message: str) -> Rule:
     """Refuses a field where ``when`` holds."""
     return Rule(f"!({when})", message, path=path, reason="FieldValueForbidden")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from berth.api.cel import DURATION_PATTERN, Rule, forbidden, formatted, matches, not_longer, required, unique
+from berth.api.cel import Rule, at_least, forbidden, formatted, not_longer, required, unique
 from berth.api.names import SERVER_CONTAINER
 
 MODEL_URI: Final = (
@@ -18,10 +18,6 @@ MODEL_URI: Final = (
     Rule("!self.matches('(^|/)[.][.](/|$)')", "must not contain '..': write the path out"),
 )
 NO_SPACE: Final = Rule("!self.matches('\\\\s')", "must not contain white space: clients ask for it by this name")
-
-
-def _has_form(text: str) -> str:
-    return matches(text, DURATION_PATTERN)
 
 
 NOT_FROM_REPLICAS: Final = ("EnvoyGateway", "Istio", "NGINX", "InferenceExtension", "Custom")
@@ -56,7 +52,7 @@ SCALE_TO_ZERO: Final = (
         "says whether idleAfter and maxWake count: write enabled: true, or false to keep them for later",
     ),
     Rule(
-        f"!has(self.idleAfter) || duration(self.idleAfter) >= duration('1s') || !{_has_form('self.idleAfter')}",
+        at_least("self.idleAfter", "1s"),
         "must be at least 1s: demand is asked for no more often; 10m suits most services",
         path=".idleAfter",
     ),
@@ -117,14 +113,12 @@ SLO: Final = (
 
 FORECAST: Final = (
     Rule(
-        "self.method != 'SeasonalNaive' || !has(self.history) || duration(self.history) >= duration('24h')"
-        f" || !{_has_form('self.history')}",
+        f"self.method != 'SeasonalNaive' || {at_least('self.history', '24h')}",
         "must be at least 24h with method: SeasonalNaive, which looks at yesterday; lengthen it, or leave it out",
         path=".history",
     ),
     Rule(
-        "self.method != 'Auto' || !has(self.history) || duration(self.history) >= duration('2h')"
-        f" || !{_has_form('self.history')}",
+        f"self.method != 'Auto' || {at_least('self.history', '2h')}",
         "must be at least 2h with method: Auto, whose back-test trusts nothing shorter; lengthen it, or leave it out",
         path=".history",
     ),
