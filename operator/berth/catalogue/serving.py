@@ -52,7 +52,7 @@ class Compute:
 UNKNOWN_COMPUTE: Final = Compute()
 
 
-def _flag(word: str) -> str:
+def flag(word: str) -> str:
     """A flag without its value; dashes and underscores are the same to most parsers."""
     return word.split("=", 1)[0].replace("_", "-")
 
@@ -101,10 +101,10 @@ class Engine:
 
     def given(self, name: str, own: Sequence[str]) -> str:
         """What the user's ``own`` arguments say in place of the placeholder ``name``; empty where they say nothing."""
-        flags = {_flag(group[0]) for group in self.args if any(name in placeholders(word) for word in group)}
+        flags = {flag(group[0]) for group in self.args if any(name in placeholders(word) for word in group)}
         found = ""
         for number, word in enumerate(own):
-            if word.startswith("-") and _flag(word) in flags:
+            if word.startswith("-") and flag(word) in flags:
                 found = word.partition("=")[2] or "".join(own[number + 1 : number + 2])
         return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from berth.catalogue.serving import Engine
+from berth.catalogue.serving import Engine, flag
 from berth.inference.capacity import concurrency, kv_room, memory_share
 from berth.inference.request import service_request
 from berth.render.service.plan import DeploymentPlan
@@ -22,9 +22,9 @@ def arguments(plan: DeploymentPlan, engine: Engine) -> list[str]:
     runtime = plan.service.spec.runtime
     own = runtime.args if runtime is not None else ()
     found = weights(plan.service.spec.model)
-    given = {_flag(word) for word in own if word.startswith("-")}
+    given = {flag(word) for word in own if word.startswith("-")}
     groups = (*engine.args, *engine.schemes.get(found.scheme, ()))
-    kept = tuple(group for group in groups if not group or _flag(group[0]) not in given)
+    kept = tuple(group for group in groups if not group or flag(group[0]) not in given)
     return [*replace(engine, args=kept).arguments(values(plan)), *own]
 
 
@@ -52,8 +52,3 @@ def values(plan: DeploymentPlan) -> dict[str, str]:
         if not accelerator.host_memory and room > 0:
             known["kvShare"] = f"{min(_MOST_KV_SHARE, int(100 * room / left) / 100):.2f}"
     return {name: value for name, value in known.items() if value}
-
-
-def _flag(word: str) -> str:
-    """A flag without its value; dashes and underscores are the same to most parsers."""
-    return word.split("=", 1)[0].replace("_", "-")
