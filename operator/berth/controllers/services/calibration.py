@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from berth.api.inferenceservice_parts import Signal
+from berth.controllers.services.measure import stated
 from berth.controllers.services.supply import Choice
 from berth.controllers.services.view import ServiceView
 from berth.inference.calibrate import Kind, Load, kept
@@ -20,7 +21,6 @@ from berth.telemetry.presets import counts_requests_in_flight, presets, reported
 from berth.telemetry.readings import Telling
 from berth.values import plural
 
-AUTO: Final = "Auto"
 QUEUED: Final = 1.0
 """Requests that wait at each replica, from which on it is full: fewer come and go with every burst."""
 
@@ -54,7 +54,7 @@ def listen(
 
 def tried(signals: Sequence[Signal]) -> Signal | None:
     """The signal that capacity is learned by: the first that is sized and counts requests of one kind."""
-    return next((entry for entry in signals if entry.per_replica in (None, AUTO) and _counts(entry.preset)), None)
+    return next((entry for entry in signals if stated(entry) is None and _counts(entry.preset)), None)
 
 
 def load_of(estimate: Capacity, preset: str) -> float:

@@ -11,12 +11,13 @@ from typing import Final
 
 from berth.api.inferenceservice_parts import Signal
 from berth.catalogue.records import Catalogue
+from berth.controllers.services.calibration import load_of
 from berth.controllers.services.forecaster import AUTO, Forecaster
+from berth.controllers.services.measure import stated
 from berth.controllers.services.supply import Choice
 from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.fleet.fleet import Fleet
 from berth.inference.calibrate import kept
-from berth.inference.capacity import Capacity
 from berth.inference.demand import EXPIRES_SECONDS, PHANTOM_SECONDS, Sample, SignalFacts, combine, phantom
 from berth.inference.records import DemandState
 from berth.inference.service import Seen, Verdict
@@ -183,20 +184,12 @@ class DemandBook:
         try:
             facts, samples = _facts(known.signals, choice), _samples(known.signals, telling)
             seen = known.doubted(combine(facts, samples, pods, now), phantom(facts, samples, now), now)
-            known.seen = replace(seen, doubt=seen.doubt or beyond_reach(known.signals, self._at_once(view, choice)))
+            known.seen = replace(seen, doubt=seen.doubt or beyond_reach(known.signals, choice, _own_arguments(view)))
             known.hear(telling, now)
         except Exception as problem:
             known.seen = replace(known.seen, reason=self._defect(view.uid, view.name, problem))
         else:
             self._defects.over(view.uid)
-
-    def _at_once(self, view: ServiceView, choice: Choice) -> int:
-        """Requests that a reference replica works on at once, as sized or as the user's arguments say; 0 not known."""
-        estimate, runtime = choice.found.reference_capacity, view.spec.runtime if view.spec is not None else None
-        sized = estimate.concurrency if estimate is not None else 0
-        engine = self._fleet.catalogue.serving.engines.get(runtime.engine) if runtime is not None else None
-        own = engine.given("concurrency", runtime.args) if engine is not None and runtime is not None else ""
-        return int(own) if own.isascii() and own.isdigit() else sized
 
     async def _ask(
         self, queries: Sequence[ServiceQuery], percentiles: Mapping[ServiceKey, int]
@@ -284,8 +277,8 @@ def slo_met(view: ServiceView, telling: Telling) -> bool | None:
     slo = view.spec.slo if view.spec is not None else None
     if slo is None:
         return None
-    stated = {"ttft": slo.ttft, "itl": slo.itl, "latency": slo.latency}
-    return kept({name: parse_duration(text) for name, text in stated.items() if text is not None}, telling.seconds)
+    times = {"ttft": slo.ttft, "itl": slo.itl, "latency": slo.latency}
+    return kept({name: parse_duration(text) for name, text in times.items() if text is not None}, telling.seconds)
 
 
 def method_of(view: ServiceView) -> str:
@@ -304,9 +297,9 @@ def signals_of(view: ServiceView, catalogue: Catalogue, source: SourceName) -> t
     """The signals of a service; one that names none is scaled on what ``source`` tells of its engine."""
     assert view.spec is not None
     scaling, runtime = view.spec.scaling, view.spec.runtime
-    stated = scaling.demand.signals if scaling is not None and scaling.demand is not None else None
-    if stated:
-        return stated
+    named = scaling.demand.signals if scaling is not None and scaling.demand is not None else None
+    if named:
+        return named
     engine = catalogue.serving.engines.get(runtime.engine) if runtime is not None else None
     if engine is None or not engine.preset:
         return ()
@@ -325,7 +318,7 @@ def _facts(signals: Sequence[Signal], choice: Choice) -> list[SignalFacts]:
     return [
         SignalFacts(
             entry.name,
-            _capacity(entry.per_replica, entry.preset, choice.found.reference_capacity),
+            _capacity(entry, choice),
             counts_at_zero(entry.preset) and entry.source != "Pods",
             counts_arrivals(entry.preset),
         )
@@ -333,32 +326,47 @@ def _facts(signals: Sequence[Signal], choice: Choice) -> list[SignalFacts]:
     ]
 
 
-def beyond_reach(signals: Sequence[Signal], at_once: int) -> str:
-    """The signal whose ``perReplica`` is more than a replica works on ``at_once``, and the fix; empty: there is none.
+def beyond_reach(signals: Sequence[Signal], choice: Choice, own: Sequence[str]) -> str:
+    """The signal whose ``perReplica`` is more than a replica works on at once, and the fix; empty: there is none.
 
-    ``at_once`` 0: not known.
+    ``own``: the user's arguments of the engine.
     """
-    if at_once <= 0:
-        return ""
-    for entry in signals:
-        stated = entry.per_replica
-        if stated in (None, AUTO) or not (counts_requests_in_flight(entry.preset) and entry.preset in presets()):
-            continue
-        if reported_by_replicas(entry.preset) and float(stated or 0) > at_once:
+    limits = [
+        (entry, load)
+        for entry in signals
+        if (load := stated(entry)) is not None
+        and counts_requests_in_flight(entry.preset)
+        and reported_by_replicas(entry.preset)
+    ]
+    at_once = _at_once(choice, own) if limits else 0
+    for entry, load in limits:
+        if 0 < at_once < load:
             return (
-                f"signal {entry.name} asks for a replica more only at {stated} requests on each (perReplica), and one"
-                f" works on {at_once} at once: the others wait; lower it, or leave it Auto"
+                f"signal {entry.name} asks for a replica more only at {entry.per_replica} requests on each"
+                f" (perReplica), and one works on {at_once} at once: the others wait; lower it, or leave it Auto"
             )
     return ""
 
 
-def _capacity(stated: str | None, preset: str, estimate: Capacity | None) -> float:
+def _at_once(choice: Choice, own: Sequence[str]) -> int:
+    """Requests that a reference replica works on at once, as ``own`` arguments say or as sized; 0 not known."""
+    estimate, engine = choice.found.reference_capacity, choice.request.engine
+    given = engine.given("concurrency", own) if engine is not None else ""
+    if given.isascii() and given.isdigit():
+        return int(given)
+    return estimate.concurrency if estimate is not None else 0
+
+
+def _own_arguments(view: ServiceView) -> Sequence[str]:
+    return view.spec.runtime.args if view.spec is not None and view.spec.runtime is not None else ()
+
+
+def _capacity(signal: Signal, choice: Choice) -> float:
     """Load of one reference replica: as stated, else as sized; a replica of unknown size carries one unit."""
-    if stated and stated != "Auto":
-        return float(stated)
-    if estimate is None:
-        return 1.0
-    sized = estimate.in_flight if counts_requests_in_flight(preset) else estimate.requests_per_second
+    load, estimate = stated(signal), choice.found.reference_capacity
+    if load is not None:
+        return load
+    sized = load_of(estimate, signal.preset) if estimate is not None else 0.0
     return sized if sized > 0 else 1.0
 
 
@@ -369,7 +377,7 @@ def _samples(signals: Sequence[Signal], telling: Telling) -> dict[str, Sample]:
         for name, entry in telling.readings.items()
     }
     for signal in signals:
-        if signal.preset not in presets() and signal.per_replica in (None, "Auto"):
+        if signal.preset not in presets() and stated(signal) is None:
             samples[signal.name] = Sample(DemandState.UNKNOWN, reason="perReplica must say what one replica carries")
     return samples
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from berth.api.inferenceservice import InferenceServiceSpec
+from berth.api.inferenceservice_parts import Signal
 from berth.catalogue.records import Catalogue
 from berth.inference.calibrate import basis_of
 from berth.inference.capacity import Capacity
@@ -33,6 +34,12 @@ class Measure:
 ONE: Final = Measure()
 
 
+def stated(signal: Signal) -> float | None:
+    """Load that a reference replica carries as the user says, in the signal's unit; None: it is sized."""
+    load = signal.per_replica
+    return None if load is None or load == AUTO else float(load)
+
+
 def measure(spec: InferenceServiceSpec, catalogue: Catalogue, reference: Capacity | None) -> Measure:
     """Of a service whose reference replica is estimated to carry ``reference``: what the user states, else that.
 
@@ -40,11 +47,12 @@ def measure(spec: InferenceServiceSpec, catalogue: Catalogue, reference: Capacit
     every sized signal alike.
     """
     scaling, runtime = spec.scaling, spec.runtime
-    stated = scaling.demand.signals if scaling is not None and scaling.demand is not None else None
-    if stated and stated[0].per_replica not in (None, AUTO):
-        return Measure(basis_of(stated[0].preset, stated[0].query), float(stated[0].per_replica or 1.0))
+    signals = scaling.demand.signals if scaling is not None and scaling.demand is not None else None
+    load = stated(signals[0]) if signals else None
+    if signals and load is not None:
+        return Measure(basis_of(signals[0].preset, signals[0].query), load)
     engine = catalogue.serving.engines.get(runtime.engine) if runtime is not None else None
-    preset = stated[0].preset if stated else engine.preset if engine is not None else ""
+    preset = signals[0].preset if signals else engine.preset if engine is not None else ""
     if reference is None or not reference.requests_per_second:
         return Measure(basis_of(preset, AUTO, None))
     return Measure(basis_of(preset, AUTO), reference.requests_per_second)
