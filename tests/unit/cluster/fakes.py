@@ -88,7 +88,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def eventually(condition: Callable[[], object], within: float = 5.0) -> None:
+async def eventually(condition: Callable[[], object], within: float = 60.0) -> None:
     """Wait until ``condition`` holds, for what takes real time because it crosses a socket."""
     async with asyncio.timeout(within):
         while not condition():  # noqa: ASYNC110 - the condition lies in another task or behind a socket

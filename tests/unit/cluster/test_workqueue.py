@@ -19,7 +19,7 @@ def queue(clock: FakeClock) -> WorkQueue[str]:
 
 
 async def expect_next(queue: WorkQueue[str], *keys: str) -> None:
-    assert [await asyncio.wait_for(queue.get(), 1) for _ in keys] == list(keys)
+    assert [await asyncio.wait_for(queue.get(), 60) for _ in keys] == list(keys)
 
 
 async def expect_nothing(queue: WorkQueue[str]) -> None:
@@ -148,7 +148,7 @@ async def test_a_worker_that_was_called_and_cancelled_calls_another(queue: WorkQ
     await settle()
     queue.add("a")
     first.cancel()
-    assert await asyncio.wait_for(second, 1) == "a"
+    assert await asyncio.wait_for(second, 60) == "a"
 
 
 async def test_closing_sends_everybody_home(queue: WorkQueue[str]):

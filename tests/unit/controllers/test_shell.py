@@ -129,7 +129,7 @@ async def running() -> AsyncIterator[Shell]:
             yield found
         finally:
             found.stop.set()
-            await asyncio.wait({found.task}, timeout=10)
+            await asyncio.wait({found.task}, timeout=60)
         assert found.task.done()
         assert found.task.exception() is None
         assert not shell._of_kopf()

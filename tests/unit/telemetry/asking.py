@@ -44,10 +44,10 @@ class Wall:
 
 @asynccontextmanager
 async def asking(
-    answer: Callable[[Heard], Any], *, slow: float = 0.0, round_seconds: float = 10.0, **fields: Any
+    answer: Callable[[Heard], Any], *, round_seconds: float = 60.0, **fields: Any
 ) -> AsyncIterator[tuple[PrometheusSource, Server, Wall]]:
-    async with serving(answer, slow=slow) as server:
-        settings = PrometheusSettings(server.url, **{"timeout_seconds": 2.0, **fields})
+    async with serving(answer) as server:
+        settings = PrometheusSettings(server.url, **{"timeout_seconds": 60.0, **fields})
         client, wall = Prometheus(settings), Wall()
         try:
             yield PrometheusSource(client, round_seconds=round_seconds, wall=wall), server, wall

@@ -16,12 +16,14 @@ from aiohttp import web
 from berth.devcluster.certs import Authority
 from berth.telemetry.answers import FIX
 from berth.telemetry.prometheus import (
+    CUSTOM_PARALLEL,
     MOST_BYTES,
     Prometheus,
     PrometheusSettings,
     PrometheusSource,
 )
 from berth.telemetry.readings import Reading, SignalQuery
+from tests.unit.cluster.fakes import eventually, settle
 from tests.unit.telemetry.asking import (
     ENGINE,
     ERROR,
@@ -37,6 +39,7 @@ from tests.unit.telemetry.asking import (
     series,
     success,
 )
+from tests.unit.telemetry.passing import Passing, in_process
 from tests.unit.telemetry.servers import Heard, serving
 
 GATEWAY = SignalQuery("gateway", "Prometheus", "EnvoyGateway")
@@ -153,9 +156,19 @@ async def test_a_small_answer_that_unpacks_to_a_large_one_is_too_long() -> None:
     assert reading.reason == f"Prometheus' answer is longer than {MOST_BYTES >> 10} KiB"
 
 
-async def test_a_server_that_is_slow_or_gone_is_unknown() -> None:
-    slow = await poll(by_metric({RUNNING: [series(3)]}), slow=0.5, timeout_seconds=0.05)
-    assert slow.readings["engine"].reason == "Prometheus does not answer (ReadTimeout)"
+async def test_a_server_that_is_slow_is_unknown() -> None:
+    async with asking(lambda _: asyncio.Event().wait(), timeout_seconds=600.0, round_seconds=3600.0) as (source, at, _):
+        polled = asyncio.create_task(source.poll([query()], {}))
+        await eventually(lambda: at.heard)
+        with Passing() as passing:
+            await settle()
+            passing.pass_on(600.0)
+            await settle()
+            assert polled.done()
+    assert polled.result()["serving", "chat"].readings["engine"].reason == "Prometheus does not answer (ReadTimeout)"
+
+
+async def test_a_server_that_is_gone_is_unknown() -> None:
     client = Prometheus(PrometheusSettings("http://127.0.0.1:1"))
     asked = query()
     gone = (await PrometheusSource(client, wall=Wall()).poll([asked], {}))[asked.key]
@@ -350,29 +363,38 @@ async def test_a_custom_query_goes_through_the_enforcer_alone(
 
 async def test_a_slow_custom_query_keeps_nobody_else_waiting() -> None:
     """More slow ones than may be asked at once, and no answer to them before the round is over."""
-    slow = [replace(query(CUSTOM, name=f"slow{i}"), namespace="slow") for i in range(20)]
-    others = [query(CUSTOM, name="own"), query(ENGINE)]
+    slow = [replace(query(CUSTOM, name=f"slow{i}"), namespace="slow") for i in range(CUSTOM_PARALLEL + 4)]
+    others, answered = [query(CUSTOM, name="own"), query(ENGINE)], []
 
     async def answer(heard: Heard) -> Any:
-        if heard.form["namespace"] == "slow":
-            await asyncio.sleep(60)
+        if heard.form.get("namespace") == "slow":
+            await asyncio.Event().wait()
+        answered.append(passing.seconds)
         return success(series(7))
 
-    async with serving(answer) as enforcer:
-        fields: dict[str, Any] = {"allow_custom": True, "enforcer_url": enforcer.url, "round_seconds": 0.5}
-        async with asking(by_metric({RUNNING: [series(3)]}), **fields) as (source, _, _):
-            told = await source.poll([*slow, *others], {})
+    settings = PrometheusSettings("http://server", allow_custom=True, enforcer_url="http://enforcer")
+    source = PrometheusSource(Prometheus(settings, in_process(answer)), round_seconds=30.0, wall=Wall())
+    with Passing() as passing:
+        told = await passing.until(source.poll([*slow, *others], {}))
+    assert (set(answered), passing.seconds) == ({0.0}, 30.0), "nobody else waits at all, nor anybody after the round"
     assert told["serving", "own"].readings["own"].load == 7.0
-    assert told["serving", "chat"].readings["engine"].load == 3.0
-    assert {told[each.key].readings["own"].reason for each in slow} == {"the query was not answered within 0.5 s"}
+    assert told["serving", "chat"].readings["engine"].load == 14.0
+    assert {told[each.key].readings["own"].reason for each in slow} == {"the query was not answered within 30 s"}
 
 
 async def test_a_round_ends_in_time_and_asks_nothing_more_of_a_server_that_does_not_tell_loads() -> None:
-    async with asking(by_metric({RUNNING: [series(3)]}), slow=5.0, timeout_seconds=60.0, round_seconds=0.2) as asked:
-        source, server, _ = asked
-        told = (await source.poll([query()], {}))["serving", "chat"]
+    heard = []
+
+    async def answer(each: Heard) -> Any:
+        heard.append(each.form["query"])
+        await asyncio.Event().wait()
+
+    client = Prometheus(PrometheusSettings("http://server"), in_process(answer))
+    with Passing() as passing:
+        polled = PrometheusSource(client, round_seconds=30.0, wall=Wall()).poll([query()], {})
+        told = (await passing.until(polled))["serving", "chat"]
     assert told.readings["engine"].reason == "Prometheus does not answer in time"
-    assert {heard.form["query"].count("vllm:num_requests") > 0 for heard in server.heard} == {True}
+    assert (passing.seconds, {"vllm:num_requests" in each for each in heard}) == (30.0, {True})
 
 
 async def test_generated_tokens_are_summed_over_pods() -> None:

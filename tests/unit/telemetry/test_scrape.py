@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,10 +17,12 @@ from hypothesis import strategies as st
 from berth.telemetry.counters import Counter
 from berth.telemetry.readings import Reading, ServiceQuery, SignalQuery, Telling
 from berth.telemetry.scrape import Bounds, Endpoint, PodSource, Silent, totals
+from tests.unit.telemetry.passing import Passing, in_process
 from tests.unit.telemetry.servers import Heard, Server, serving
 
 ENGINE = SignalQuery("engine", "Pods", "vLLM")
 REQUESTS = SignalQuery("requests", "Pods", "Requests")
+PATIENT = Bounds(seconds=60.0, round_seconds=60.0)
 
 
 def vllm(running: float, waiting: float = 0.0, tokens: float = 0.0) -> str:
@@ -58,7 +61,7 @@ async def asking(
             return Endpoint("127.0.0.1", 1 if pods[pod] == "nobody" else server.port, f"/{pod}/metrics")
 
         wall = Wall()
-        source = PodSource(resolve, bounds or Bounds(seconds=1.0), wall=wall)
+        source = PodSource(resolve, bounds or PATIENT, wall=wall)
         try:
             yield source, server, wall
         finally:
@@ -115,7 +118,7 @@ SILENT = {
 @pytest.mark.parametrize("name", sorted(SILENT))
 async def test_what_cannot_be_used_is_unknown_and_says_why(name: str) -> None:
     made, why = SILENT[name]
-    reading = await read({"a": made}, Bounds(seconds=1.0, bytes=4096 if name == "too much" else 4 << 20))
+    reading = await read({"a": made}, Bounds(seconds=60.0, bytes=4096 if name == "too much" else 4 << 20))
     assert (reading.state, reading.load) == ("Unknown", None)
     assert why in reading.reason
 
@@ -185,27 +188,43 @@ def test_a_text_is_summed_or_refused(text: str) -> None:
         assert totals(text, frozenset({"wanted"})).keys() <= {"wanted"}
 
 
+def waiting(answer: Callable[[Heard], Coroutine[Any, Any, str]], bounds: Bounds, wall: Wall) -> PodSource:
+    """A source whose pods are answered for by ``answer``, without a socket."""
+    place = Endpoint("127.0.0.1", 80)
+    return PodSource(lambda _, pod: replace(place, path=f"/{pod}/metrics"), bounds, in_process(answer), wall=wall)
+
+
 async def test_a_round_ends_whatever_is_left_to_ask() -> None:
-    pods = {f"p{i}": vllm(1) for i in range(20)}
-    reading = await read(pods, Bounds(parallel=1, seconds=1.0, round_seconds=0.1), slow=0.04)
-    assert reading.state == "Unknown"
-    assert "no time was left" in reading.reason
+    async def answer(_: Heard) -> str:
+        await asyncio.sleep(4)
+        return vllm(1)
+
+    source = waiting(answer, Bounds(parallel=1, seconds=100.0, round_seconds=10.0), Wall())
+    with Passing() as passing:
+        reading = (await passing.until(told(source, [f"p{i}" for i in range(20)]))).readings["engine"]
+    assert reading.reason == "18 of 20 replicas are silent: no time was left to ask it"
+    assert passing.seconds == 10.0
 
 
 async def test_pods_that_let_their_time_pass_leave_some_to_all_others() -> None:
-    hung = asyncio.Event()
-    pods: dict[str, Any] = {f"a{i}": hung.wait for i in range(8)} | {f"b{i}": vllm(1) for i in range(3)}
+    asked: list[str] = []
+
+    async def answer(heard: Heard) -> str:
+        asked.append(heard.path.split("/")[1])
+        if "a" in asked[-1]:
+            await asyncio.Event().wait()
+        return vllm(1)
+
+    pods = [*(f"a{i}" for i in range(8)), *(f"b{i}" for i in range(3))]
     services = [ServiceQuery("x", name, (ENGINE,), tuple(p for p in pods if p[0] == name)) for name in "ab"]
-    heard = []
-    async with asking(pods, Bounds(parallel=2, seconds=0.2, round_seconds=0.7)) as (source, server, wall):
+    wall = Wall()
+    source = waiting(answer, Bounds(parallel=2, seconds=20.0, round_seconds=70.0), wall)
+    with Passing() as passing:
         for _ in range(3):
-            server.heard.clear()
-            readings = await source.poll(services, {})
+            readings = await passing.until(source.poll(services, {}))
             wall.at += 15.0
-            heard.append({each.path.split("/")[1] for each in server.heard if "a" in each.path.split("/")[1]})
-        hung.set()
     assert readings["x", "b"].readings["engine"].load == 3.0
-    assert len(set().union(*heard)) == 8, "those have their turns too"
+    assert {each for each in asked if "a" in each} == {f"a{i}" for i in range(8)}, "those have their turns too"
 
 
 @pytest.mark.parametrize(
@@ -225,7 +244,7 @@ async def test_partial_answers(pods: dict[str, Any], expected: float | None) -> 
 
 async def test_no_more_pods_are_asked_than_allowed_and_they_stand_for_all() -> None:
     pods = {f"p{i}": vllm(2) for i in range(10)}
-    async with asking(pods, Bounds(pods=4)) as (source, server, _):
+    async with asking(pods, replace(PATIENT, pods=4)) as (source, server, _):
         assert (await told(source, pods)).readings["engine"].load == 20.0
         assert len(server.heard) == 4
 

@@ -32,7 +32,7 @@ def serving(
 
 
 def ask(server: ProbeServer, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
