@@ -26,7 +26,7 @@ from berth.fleet.rows import Rows
 from berth.fleet.selection import LabelColumns
 from berth.fleet.taints import TaintClasses, Taints
 from berth.fleet.topology import Tree
-from berth.values import CPU, MEMORY, MOST_AMOUNT, PODS, Requirements, Resources, Role
+from berth.values import CPU, MEMORY, MOST_AMOUNT, PODS, Requirements, Resources, Role, Toleration, tolerated
 
 NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -134,6 +134,11 @@ class Pool(Rows):
         """The rows that meet one of ``terms`` (ORed, each ANDed; none given: every row), holes never."""
         held = self.domain[-1] >= 0
         return held & self._selection.any_of(terms, self.labels) if terms else held
+
+    def admitting(self, tolerations: tuple[Toleration, ...], terms: tuple[Requirements, ...]) -> Bools:
+        """The rows that a pod may go to by their taints and labels (see :meth:`matching`), usable now or not."""
+        tolerates = np.array([tolerated(taints, tolerations) for taints in self.taint_classes], np.bool_)
+        return self.matching(terms) & tolerates[self.taint_class]
 
     def held_by_other_role(self, role: Role) -> Bools:
         """The rows closed to ``role`` because work of the other role is there: whole nodes go to one role at a time."""

@@ -5,41 +5,27 @@ Without them a service whose template asks for what no node has looks like one f
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from berth.fleet.arrays import Bools
 from berth.fleet.pool import Pool
+from berth.inference.access import SELECTOR, SHOWN, Access, asks
 from berth.values import MOST_AMOUNT, Requirements, Resources, Toleration, amount_words, plural, tolerated
 
-SHOWN: Final = 3
-"""Values or keys that are named as examples."""
-_SELECTOR: Final = "spec.template.spec (nodeSelector, affinity)"
 
-
-def misfit(
-    pool: Pool,
-    rows: Bools,
-    needs: Resources,
-    tolerations: tuple[Toleration, ...],
-    terms: tuple[Requirements, ...],
-) -> str:
+def misfit(pool: Pool, rows: Bools, needs: Resources, access: Access) -> str:
     """Why none of ``rows``, the nodes of the place, would take a pod; empty where one would, or where there is none.
 
-    ``terms`` are the template's own: ORed, each ANDed, none for any node. O(nodes).
+    O(nodes).
     """
     if not rows.any():
         return ""
-    selected = rows & pool.matching(terms) if terms else rows
+    selected = rows & pool.matching(access.terms)
     if not selected.any():
-        return _unselected(pool, rows, terms)
-    open_rows = selected.copy()
-    for number, taints in enumerate(pool.taint_classes):
-        if taints and not tolerated(taints, tolerations):
-            open_rows &= pool.taint_class != number
+        return _unselected(pool, rows, access.terms)
+    open_rows = selected & pool.admitting(*access)
     if not open_rows.any():
-        return _tainted(pool, selected, tolerations)
+        return _tainted(pool, selected, access.tolerations)
     return _short(pool, open_rows, needs)
 
 
@@ -49,11 +35,10 @@ def _unselected(pool: Pool, rows: Bools, terms: tuple[Requirements, ...]) -> str
     unmet = [next((entry for entry in term if not any(map(entry.matches, labels))), None) for term in terms]
     found = next((entry for entry in unmet if entry is not None), None)
     if found is None or any(entry is None for entry in unmet):
-        return f"{_SELECTOR} asks for labels that none of its {plural(len(labels), 'node')} has all at once"
+        return f"{SELECTOR} asks for labels that none of its {plural(len(labels), 'node')} has all at once"
     values = sorted({known[found.key] for known in labels if found.key in known})
-    asked = f"{found.key} {found.operator} {', '.join(found.values[:SHOWN])}".strip()
     have = f"they have {', '.join(values[:SHOWN])} there" if values else "they do not have that label"
-    return f"{_SELECTOR} asks for {asked}, which none of its {plural(len(labels), 'node')} meets: {have}"
+    return f"{asks(found)}, which none of its {plural(len(labels), 'node')} meets: {have}"
 
 
 def _tainted(pool: Pool, rows: Bools, tolerations: tuple[Toleration, ...]) -> str:

@@ -16,15 +16,16 @@ from berth.catalogue.records import Catalogue
 from berth.fleet.arrays import Bools, Ints64
 from berth.fleet.fleet import Fleet
 from berth.fleet.pool import Pool
+from berth.inference.access import ANYWHERE, SELECTOR, Access, never
 from berth.inference.misfit import misfit
 from berth.inference.records import Variant
 from berth.inference.supply import places_of
-from berth.values import CPU, MEMORY, MOST_AMOUNT, CapacityType, Requirements, Resources, Toleration, tolerated
-
-Tolerations = tuple[Toleration, ...]
+from berth.values import CPU, MEMORY, MOST_AMOUNT, CapacityType, Resources, plural
 
 MOST_TOTALS: Final = 10_000
 """Answers kept; past it they begin anew, so that services that come and go leave nothing."""
+MOST_MASKS: Final = 256
+"""The same of nodes that may be used: a byte for each node of the pool."""
 OWN_LIMIT: Final = 1000
 """Nodes that a pool may grow by where only its provisioner knows the limit."""
 
@@ -35,75 +36,100 @@ class Rooms:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._places: dict[str, tuple[int, Mapping[int, tuple[CapacityType, str]]]] = {}
-        self._masks: dict[tuple[str, CapacityType, str, Tolerations], tuple[int, Bools]] = {}
+        self._rows: dict[tuple[str, CapacityType, str], tuple[int, Bools]] = {}
+        self._masks: dict[tuple[str, CapacityType, str, Access], tuple[int, Bools]] = {}
         self._totals: dict[tuple[object, ...], tuple[int, int]] = {}
         self._misfits: dict[tuple[object, ...], tuple[tuple[int, int], str]] = {}
         self._shapes: dict[str, int] = {}  # pool -> devices of the smallest node that it has, or had last
         self._growing: dict[tuple[str, str], tuple[str, int]] = {}  # holder, variant -> pool, nodes to come
 
-    def free(self, variant: Variant, needs: Resources, tolerations: Tolerations = ()) -> int:
-        """How many more pods of ``needs`` fit into the place of ``variant`` now; 0 where its pool is gone."""
+    def free(self, variant: Variant, needs: Resources, access: Access = ANYWHERE) -> int:
+        """How many more pods of ``needs`` fit into the place of ``variant`` now, where they may go; 0 where its pool is
+        gone."""
         pool = self._fleet.pools.get(variant.pool)
         if pool is None:
             return 0
-        key = (variant.pool, variant.capacity_type, variant.zone, tolerations, tuple(sorted(needs.items())))
+        key = (variant.pool, variant.capacity_type, variant.zone, access, tuple(sorted(needs.items())))
         known = self._totals.get(key)
         if known is None or known[0] != pool.version:
-            total = int(fits(pool, self._open(pool, variant, tolerations), needs).sum())
+            total = int(fits(pool, self._open(pool, variant, access), needs).sum())
             if len(self._totals) >= MOST_TOTALS:
                 self._totals.clear()
             known = self._totals[key] = (pool.version, total)
         return known[1]
 
-    def misfit(
-        self, variant: Variant, needs: Resources, tolerations: Tolerations, terms: tuple[Requirements, ...]
-    ) -> str:
+    def misfit(self, variant: Variant, needs: Resources, access: Access) -> str:
         """Why no node of the variant's place would ever take such a pod; see :func:`berth.inference.misfit.misfit`.
 
-        Empty where the pool grows: nodes that would join may be others.
+        Where the pool grows, only what is so of every node that would join: see :func:`berth.inference.access.never`.
         """
         pool = self._fleet.pools.get(variant.pool)
-        if pool is None or pool.spec.growth is not None:
+        if pool is None:
             return ""
-        key = (variant.pool, variant.capacity_type, variant.zone, tolerations, terms, tuple(sorted(needs.items())))
+        if pool.spec.growth is not None:
+            return never(pool, variant, access.terms, self._catalogue)
+        key = (variant.pool, variant.capacity_type, variant.zone, access, tuple(sorted(needs.items())))
         known, state = self._misfits.get(key), (pool.structure, pool.daemons)  # pods come and go
         if known is None or known[0] != state:
-            rows = np.zeros(len(pool), bool)
-            rows[self._place(pool, variant)] = True
             if len(self._misfits) >= MOST_TOTALS:
                 self._misfits.clear()
-            known = self._misfits[key] = (state, misfit(pool, rows, needs, tolerations, terms))
+            known = self._misfits[key] = (state, misfit(pool, self._place(pool, variant), needs, access))
         return known[1]
 
-    def nodes(self, variant: Variant, needs: Resources, wanted: int, tolerations: Tolerations = ()) -> list[str]:
+    def outside(self, variant: Variant, access: Access) -> str:
+        """How many nodes of the variant's place the template's own terms leave; empty where they leave all or none."""
+        pool = self._fleet.pools.get(variant.pool)
+        if pool is None or not access.terms:
+            return ""
+        place = self._place(pool, variant)
+        every, met = int(place.sum()), int((place & pool.matching(access.terms)).sum())
+        return (
+            f"{met} of its {plural(every, 'node')} {'meets' if met == 1 else 'meet'} {SELECTOR}"
+            if 0 < met < every
+            else ""
+        )
+
+    def nodes(self, variant: Variant, needs: Resources, wanted: int, access: Access = ANYWHERE) -> list[str]:
         """Nodes for up to ``wanted`` more pods, a node as often as it fits; see :func:`choose`."""
         pool = self._fleet.pools.get(variant.pool)
         if pool is None:
             return []
-        return choose(pool, fits(pool, self._open(pool, variant, tolerations), needs), wanted)
+        return choose(pool, fits(pool, self._open(pool, variant, access), needs), wanted)
 
-    def per_node(self, variant: Variant, needs: Resources) -> int:
-        """How many pods of ``needs`` an empty node like those of the variant's place takes, by the smallest of them.
+    def per_node(self, variant: Variant, needs: Resources, access: Access = ANYWHERE) -> int:
+        """How many pods of ``needs`` an empty node takes like those of the variant's place that ``access`` asks for, by
+        the smallest of them; of all of them where it asks for others, which may join.
 
-        Where the pool has no node, of one that would join: as far as is known what it holds.
+        Taints do not count: nodes carry some while they start. Where the pool has no node, of one that would join: as
+        far as is known what it holds. 0 where no node can be what ``access`` asks for.
         """
         pool = self._fleet.pools.get(variant.pool)
-        if pool is None:
+        if pool is None or never(pool, variant, access.terms, self._catalogue):
             return 0
         if not len(pool.row):
             return self._per_joining(pool, needs)
-        rows = self._place(pool, variant)
-        if not rows:
+        place = self._place(pool, variant)
+        met = place & pool.matching(access.terms)
+        rows = np.flatnonzero(met if met.any() else place)
+        if not len(rows):
             return 0
         wanted = [(resource, min(amount, MOST_AMOUNT)) for resource, amount in needs.items() if amount > 0]
         fit = [np.maximum(pool.bare_of(resource)[rows], 0) // amount for resource, amount in wanted]
         each = np.minimum.reduce(fit) if fit else np.zeros(len(rows), np.int64)
         return int(each[each > 0].min(initial=MOST_AMOUNT)) if (each > 0).any() else 0
 
-    def _place(self, pool: Pool, variant: Variant) -> list[int]:
+    def _place(self, pool: Pool, variant: Variant) -> Bools:
         """The rows of the variant's place, whether they can be used now or not."""
         kind, zone = variant.capacity_type, variant.zone
-        return [row for row, found in self.places(pool).items() if found[0] == kind and zone in ("", found[1])]
+        key = (pool.spec.name, kind, zone)
+        known = self._rows.get(key)
+        if known is None or known[0] != pool.structure:
+            rows = np.zeros(len(pool), np.bool_)
+            rows[[row for row, found in self.places(pool).items() if found[0] == kind and zone in ("", found[1])]] = (
+                True
+            )
+            known = self._rows[key] = (pool.structure, rows)
+        return known[1]
 
     def _per_joining(self, pool: Pool, needs: Resources) -> int:
         devices = needs.get(pool.resource, 0)
@@ -116,7 +142,7 @@ class Rooms:
             most = min(most, held // asked) if held and asked > 0 else most
         return most
 
-    def growth(self, variant: Variant, needs: Resources) -> int:
+    def growth(self, variant: Variant, needs: Resources, access: Access = ANYWHERE) -> int:
         """Pods for which the variant's pool may still get nodes, those that somebody waits for already left out."""
         pool = self._fleet.pools.get(variant.pool)
         grows = pool.spec.growth if pool is not None else None
@@ -124,7 +150,7 @@ class Rooms:
             return 0
         left = OWN_LIMIT if grows.max_nodes is None else grows.max_nodes - len(pool.row)
         left -= sum(nodes for name, nodes in self._growing.values() if name == variant.pool)
-        return max(0, left) * self.per_node(variant, needs)
+        return max(0, left) * self.per_node(variant, needs, access)
 
     def shape(self, pool: Pool) -> int:
         """Devices of a node that would join ``pool``: as it says, else as its smallest has or had; 0 not known."""
@@ -137,15 +163,17 @@ class Rooms:
         """The pool of that name is gone."""
         for known in (self._places, self._shapes):
             known.pop(pool, None)
+        self._rows = {key: rows for key, rows in self._rows.items() if key[0] != pool}
         self._masks = {key: mask for key, mask in self._masks.items() if key[0] != pool}
         self._totals = {key: total for key, total in self._totals.items() if key[0] != pool}
         self._misfits = {key: known for key, known in self._misfits.items() if key[0] != pool}
 
-    def grow(self, holder: str, variant: Variant, needs: Resources, wanted: int) -> None:
+    def grow(self, holder: str, variant: Variant, needs: Resources, wanted: int, access: Access = ANYWHERE) -> None:
         """``holder`` waits for nodes for ``wanted`` pods of ``variant``; others do not have them."""
-        each = self.per_node(variant, needs)
         pool = self._fleet.pools.get(variant.pool)
-        if wanted > 0 and each and pool is not None and pool.spec.growth is not None:
+        if wanted <= 0 or pool is None or pool.spec.growth is None:
+            return
+        if each := self.per_node(variant, needs, access):
             self._growing[holder, variant.name] = (variant.pool, -(-wanted // each))
 
     def settled(self, holder: str) -> None:
@@ -153,11 +181,13 @@ class Rooms:
         for key in [key for key in self._growing if key[0] == holder]:
             del self._growing[key]
 
-    def _open(self, pool: Pool, variant: Variant, tolerations: Tolerations) -> Bools:
-        key = (pool.spec.name, variant.capacity_type, variant.zone, tolerations)
+    def _open(self, pool: Pool, variant: Variant, access: Access) -> Bools:
+        key = (pool.spec.name, variant.capacity_type, variant.zone, access)
         known = self._masks.get(key)
         if known is None or known[0] != pool.structure:
-            rows = _rows(pool, self.places(pool), variant.capacity_type, variant.zone, tolerations)
+            if len(self._masks) >= MOST_MASKS:
+                self._masks.clear()
+            rows = self._place(pool, variant) & pool.usable & pool.admitting(*access)
             known = self._masks[key] = (pool.structure, rows)
         return known[1] & ~pool.held_by_other_role("Inference")
 
@@ -171,24 +201,6 @@ class Rooms:
     @property
     def _catalogue(self) -> Catalogue:
         return self._fleet.catalogue
-
-
-def _rows(
-    pool: Pool,
-    places: Mapping[int, tuple[CapacityType, str]],
-    capacity_type: CapacityType,
-    zone: str,
-    tolerations: Tolerations,
-) -> Bools:
-    """Usable rows of a capacity type and, if given, zone, whose taints are tolerated."""
-    rows = pool.usable.copy()
-    for row in np.flatnonzero(rows).tolist():
-        kind, where = places[row]
-        rows[row] = kind == capacity_type and (not zone or where == zone)
-    for number, taints in enumerate(pool.taint_classes):
-        if taints and not tolerated(taints, tolerations):
-            rows &= pool.taint_class != number
-    return rows
 
 
 def fits(pool: Pool, rows: Bools, needs: Resources) -> Ints64:

@@ -21,7 +21,7 @@ from berth.fleet.pool import Pool
 from berth.training.names import NameOrder, natural
 from berth.training.records import GangRequest, Refusal
 from berth.training.tree import Ints, Tree
-from berth.values import CPU, PODS, plural, tolerated
+from berth.values import CPU, PODS, plural
 
 Held = Mapping[str, Bools]
 
@@ -159,10 +159,7 @@ def loosened(candidate: Candidate, request: GangRequest, confine: int) -> Candid
 
 def allowed_rows(pool: Pool, request: GangRequest) -> Bools:
     """Rows the gang may use as far as their nodes are concerned, whatever is on them."""
-    tolerates = np.array([tolerated(taints, request.tolerations) for taints in pool.taint_classes], np.bool_)
-    allowed = pool.usable & tolerates[pool.taint_class]
-    if request.node_terms:
-        allowed &= pool.matching(request.node_terms)
+    allowed = pool.usable & pool.admitting(request.tolerations, request.node_terms)
     rows = [pool.row[name] for name in request.excluded_nodes if name in pool.row]
     allowed[rows] = False
     return allowed

@@ -9,6 +9,7 @@ import pytest
 
 from berth.fleet.pool import Pool
 from berth.fleet.records import Claim
+from berth.inference.access import ANYWHERE, Access
 from berth.inference.misfit import misfit
 from berth.inference.records import Variant
 from berth.inference.room import Rooms
@@ -26,7 +27,7 @@ def pool(*nodes: Any) -> Pool:
 
 def why(found: Pool, *, tolerations: tuple[Toleration, ...] = (), terms: Any = (), **needs: int) -> str:
     rows = np.ones(len(found), bool)
-    return misfit(found, rows, {GPU: 1, **needs}, tolerations, terms)
+    return misfit(found, rows, {GPU: 1, **needs}, Access(tolerations, terms))
 
 
 HDD = make_node("a", labels={"disk": "hdd"}, cpu=8)
@@ -70,17 +71,17 @@ def test_taints_that_nothing_tolerates_are_named(tolerations: tuple[Toleration, 
 
 def test_a_place_without_nodes_is_no_matter_of_the_template() -> None:
     found = pool(HDD)
-    assert misfit(found, np.zeros(len(found), bool), {MEMORY: 1 << 60}, (), ((DISK,),)) == ""
+    assert misfit(found, np.zeros(len(found), bool), {MEMORY: 1 << 60}, Access((), ((DISK,),))) == ""
 
 
 def test_an_answer_about_a_place_lasts_until_its_nodes_or_their_daemons_change() -> None:
     fleet = make_fleet([HDD])
     place, needs = Variant("chat", "H100", "OnDemand", "p", 1, 1.0, 1.0), {GPU: 1, CPU: 8_000}
     rooms = Rooms(fleet)
-    assert rooms.misfit(place, needs, (), ()) == ""
+    assert rooms.misfit(place, needs, ANYWHERE) == ""
     fleet.claim([Claim("pod", "a", {GPU: 8, CPU: 8_000}, "chat", "Inference")])
-    assert rooms.misfit(place, needs, (), ()) == "", "what is taken may come free"
+    assert rooms.misfit(place, needs, ANYWHERE) == "", "what is taken may come free"
     fleet.claim([Claim("daemon", "a", {CPU: 1_000}, "agent", daemon=True)])
-    assert "more than 7 cpu beside its daemons" in rooms.misfit(place, needs, (), ())
+    assert "more than 7 cpu beside its daemons" in rooms.misfit(place, needs, ANYWHERE)
     fleet.set_node(SSD)
-    assert rooms.misfit(place, needs, (), ()) == ""
+    assert rooms.misfit(place, needs, ANYWHERE) == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from berth.fleet.fleet import Fleet
+from berth.inference.access import Access
 from berth.inference.room import Rooms
 from berth.values import Taint, Toleration
 from tests.builders.fleet import GPU, make_claim, make_fleet, make_node, make_pool
@@ -43,7 +44,7 @@ def test_free(fleet: Fleet, expected: int) -> None:
 
 def test_tolerated_taints_close_nothing() -> None:
     fleet = some(make_node("a", taints=[Taint("team", "x", "NoSchedule")]))
-    assert Rooms(fleet).free(VARIANT, NEEDS, (Toleration("team", "Exists"),)) == 4
+    assert Rooms(fleet).free(VARIANT, NEEDS, Access((Toleration("team", "Exists"),))) == 4
 
 
 def test_a_spot_variant_has_the_room_of_its_zone() -> None:

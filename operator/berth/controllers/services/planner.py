@@ -200,8 +200,8 @@ class ServicePlanner:
 
     def _reserve(self, view: ServiceView, choice: Choice, plan: Plan, now: float) -> None:
         variants, coming = choice.variants, self._observer.coming(view, plan.counts)
-        tolerations = {name: self._pod_facts(view, variants[name])[1] for name in plan.counts if name in variants}
-        self._reservations.hold(view, variants, coming, self._observer.bound(view), tolerations, now)
+        access = {name: self._pod_facts(view, variants[name])[1] for name in plan.counts if name in variants}
+        self._reservations.hold(view, variants, coming, self._observer.bound(view), access, now)
 
     def _horizon(self, view: ServiceView, choice: Choice, wanted: Mapping[str, int]) -> tuple[float, float]:
         """How far to look ahead, and the start to plan with: the slowest of what is used, else of the first candidate.

@@ -15,8 +15,8 @@ from berth.controllers.services.rollout import bounds
 from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
 from berth.fleet.pool import Pool
+from berth.inference.access import Access, Tolerations
 from berth.inference.records import Variant
-from berth.inference.room import Tolerations
 from berth.render.service.deployment import deployment_template, template_hash
 from berth.render.service.plan import DeploymentPlan, ServicePlan
 from berth.training.request import RequestProblem, node_terms
@@ -127,10 +127,10 @@ def serving_cpu(pool: Pool | None, devices: int) -> int:
     return next((step * devices for step in CPU_STEPS if step <= share), 0)
 
 
-def pod_facts(fleet: Fleet) -> Callable[[ServiceView, Variant], tuple[Resources, Tolerations]]:
-    """What one pod of a variant asks for and tolerates, read from the template that it will have."""
+def pod_facts(fleet: Fleet) -> Callable[[ServiceView, Variant], tuple[Resources, Access]]:
+    """What one pod of a variant asks for and which nodes it may go to, read from the template that it will have."""
 
-    def facts(view: ServiceView, variant: Variant) -> tuple[Resources, Tolerations]:
+    def facts(view: ServiceView, variant: Variant) -> tuple[Resources, Access]:
         state = (
             view.object.metadata.generation,
             fleet.catalogue_version,
@@ -142,7 +142,8 @@ def pod_facts(fleet: Fleet) -> Callable[[ServiceView, Variant], tuple[Resources,
             return before[1]
         spec = deployment_template(deployment_plan(view, variant, fleet))["spec"]["template"]["spec"]
         state = (*state[:2], view.cpu.get(variant.name), state[3])
-        answer = (pod_needs(spec), _tolerations(spec))
+        assert view.spec is not None
+        answer = (pod_needs(spec), Access(_tolerations(spec), own_terms(view.spec.template or {})))
         view.pod_facts[variant.name] = (state, answer)
         return answer
 

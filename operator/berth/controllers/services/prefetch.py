@@ -250,8 +250,8 @@ class Prefetcher:
         places = []
         for name in need:
             variant = book.choice.variants[name]
-            every, tolerations = self._free(view, variant), self._facts(view, variant)[1]
-            slots = Counter(self._rooms.nodes(variant, view.needs[name], every, tolerations))
+            every, access = self._free(view, variant), self._facts(view, variant)[1]
+            slots = Counter(self._rooms.nodes(variant, view.needs[name], every, access))
             nodes = tuple(self._cache_node(book, node, count, held, now) for node, count in slots.items())
             places.append(CachePlace(variant, 0, nodes))
         return tuple(places)

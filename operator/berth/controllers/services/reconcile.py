@@ -172,6 +172,7 @@ class Services:
                 view.refused,
                 trouble(self._observer.pods(view), self._observer.deployments(view), self._wall()),
                 unfit(choice, misfits),
+                self._market.narrowed(view, choice),
             ),
             view.object.metadata.generation,
             view.key[1],

@@ -15,8 +15,9 @@ from typing import Final
 from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
 from berth.fleet.records import Claim
+from berth.inference.access import ANYWHERE, Access
 from berth.inference.records import Variant
-from berth.inference.room import Rooms, Tolerations
+from berth.inference.room import Rooms
 from berth.values import Resources
 
 RESERVE_SECONDS: Final = 300.0
@@ -63,7 +64,7 @@ class Reservations:
         variants: Mapping[str, Variant],
         wanted: Mapping[str, int],
         bound: Mapping[str, int],
-        tolerations: Mapping[str, Tolerations],
+        access: Mapping[str, Access],
         now: float,
     ) -> None:
         """Claim room for every replica in ``wanted`` that is not among ``bound``, as far as there is room."""
@@ -79,7 +80,7 @@ class Reservations:
             if now - since > self._patience(variants[name]):
                 self._refused[(view.uid, name)] = now
                 continue
-            self._claim(view, variants[name], missing, view.needs.get(name), tolerations.get(name, ()))
+            self._claim(view, variants[name], missing, view.needs.get(name), access.get(name, ANYWHERE))
         view.bound = dict(bound)
 
     def _patience(self, variant: Variant) -> float:
@@ -90,14 +91,14 @@ class Reservations:
         return RESERVE_SECONDS + (phase.p90 if grows and phase is not None else 0.0)
 
     def _claim(
-        self, view: ServiceView, variant: Variant, missing: int, needs: Resources | None, allowed: Tolerations
+        self, view: ServiceView, variant: Variant, missing: int, needs: Resources | None, access: Access
     ) -> None:
         if needs is None:
             return
-        nodes = self._rooms.nodes(variant, needs, missing, allowed)
+        nodes = self._rooms.nodes(variant, needs, missing, access)
         keys = [reservation_key(view.uid, variant.name, number) for number in range(len(nodes))]
         self._fleet.claim(
             Claim(key, node, needs, view.name, "Inference") for key, node in zip(keys, nodes, strict=True)
         )
         view.reserved.update(keys)
-        self._rooms.grow(view.uid, variant, needs, missing - len(nodes))
+        self._rooms.grow(view.uid, variant, needs, missing - len(nodes), access)

@@ -8,24 +8,24 @@ from dataclasses import dataclass, replace
 from berth.api.inferenceservice import InferenceServiceSpec
 from berth.catalogue.records import Catalogue
 from berth.controllers.services.measure import ONE, Measure, measure
-from berth.controllers.services.plans import own_terms
 from berth.controllers.services.rollout import Space
 from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
+from berth.inference.access import Access
 from berth.inference.calibrate import Kind, basis_of
 from berth.inference.candidates import Candidate, Candidates, candidates
 from berth.inference.coldstart import Key, Prior, prior_of
 from berth.inference.records import Offer, Variant
 from berth.inference.request import ServiceRequest, service_request
-from berth.inference.room import Rooms, Tolerations
+from berth.inference.room import Rooms
 from berth.inference.supply import Supply, supply
-from berth.values import Requirements, Resources, parse_duration
+from berth.values import Resources, parse_duration
 
 COLD_QUANTILE = 0.9
 """Plans go by the start that nine of ten replicas keep."""
 
-PodFacts = Callable[[ServiceView, Variant], tuple[Resources, Tolerations]]
-"""What one pod of a variant asks for, and the taints that it tolerates."""
+PodFacts = Callable[[ServiceView, Variant], tuple[Resources, Access]]
+"""What one pod of a variant asks for, and which nodes it may go to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,13 @@ class Choice:
     """What a service may run on, and the request that it follows from.
 
     ``found`` carry what was learned of them; ``sized`` is what they were estimated to, by name of the variant.
-    ``measure``: of the work in which capacities are told; ``terms``: nodes that the template itself asks for.
+    ``measure``: of the work in which capacities are told.
     """
 
     request: ServiceRequest
     found: Candidates
     sized: Mapping[str, float]
     measure: Measure = ONE
-    terms: tuple[Requirements, ...] = ()
 
     @property
     def variants(self) -> dict[str, Variant]:
@@ -84,7 +83,7 @@ class Market:
         counted = known[1].measure if known is not None else ONE
         if found.found:
             counted = measure(view.spec, self._fleet.catalogue, estimated.reference_capacity)
-        choice = Choice(request, found, sized, counted, own_terms(view.spec.template or {}))
+        choice = Choice(request, found, sized, counted)
         if known is not None:
             _follow(view, known[1], choice)
         self._choices[view.uid] = ((*state, learned.version), choice)
@@ -134,15 +133,14 @@ class Market:
 
     def space(self, view: ServiceView, variant: Variant) -> Space:
         """The room for more replicas of ``variant`` than there are."""
-        needs, tolerations = self._pod_facts(view, variant)
-        return Space(self._rooms.free(variant, needs, tolerations), self.waits_for_node(view, variant))
+        return Space(self._rooms.free(variant, *self._pod_facts(view, variant)), self.waits_for_node(view, variant))
 
     def waits_for_node(self, view: ServiceView, variant: Variant) -> float:
         """Seconds that the next replica waits for its node: none while there is room, or where none would come."""
-        needs = view.needs.get(variant.name)
-        if needs is None or not self._rooms.growth(variant, needs):
+        needs, access = view.needs.get(variant.name), self._pod_facts(view, variant)[1]
+        if needs is None or not self._rooms.growth(variant, needs, access):
             return 0.0
-        return 0.0 if self._rooms.free(variant, needs, self._pod_facts(view, variant)[1]) else self.node_seconds
+        return 0.0 if self._rooms.free(variant, needs, access) else self.node_seconds
 
     def prior(self, choice: Choice, *, cached: bool) -> Prior:
         """What the catalogue expects of a start."""
@@ -159,11 +157,11 @@ class Market:
         standing: Mapping[str, int] | None,
     ) -> Offer:
         variant = candidate.variant
-        needs, tolerations = self._pod_facts(view, variant)
+        needs, access = self._pod_facts(view, variant)
         view.needs[variant.name] = needs
         have = wanted.get(variant.name, 0)
         cold = self.cold_start(view, choice, variant, COLD_QUANTILE, cached=False)
-        no_more, misfit = full(variant.name), self._misfit(view, choice, variant)
+        no_more, misfit = full(variant.name), self._misfit(view, variant)
         if no_more:  # those that found no node are no supply, so that others are asked for in their place
             have = min(have, view.bound.get(variant.name, have))
         if no_more or misfit:  # of a template that fits nowhere: what runs has another one, and stays till others serve
@@ -171,23 +169,30 @@ class Market:
         if standing is not None and not self._grows(variant):
             have = min(have, standing.get(variant.name, 0))
         return candidate.offer(
-            have + self._rooms.free(variant, needs, tolerations),
-            growth=self._rooms.growth(variant, needs),
+            have + self._rooms.free(variant, needs, access),
+            growth=self._rooms.growth(variant, needs, access),
             cold_start_seconds=cold,
             growth_seconds=self.node_seconds,
         )
 
     def misfits(self, view: ServiceView, choice: Choice) -> dict[str, str]:
         """Variants whose place has no node that the service's template would fit, however empty, with the reason."""
-        found = {entry.variant.name: self._misfit(view, choice, entry.variant) for entry in choice.found.found}
+        found = {entry.variant.name: self._misfit(view, entry.variant) for entry in choice.found.found}
         return {
             name: f"{choice.variants[name].accelerator} in pool {choice.variants[name].pool}: {words}"
             for name, words in found.items()
             if words
         }
 
-    def _misfit(self, view: ServiceView, choice: Choice, variant: Variant) -> str:
-        return self._rooms.misfit(variant, *self._pod_facts(view, variant), choice.terms)
+    def narrowed(self, view: ServiceView, choice: Choice) -> str:
+        """Of variants whose place the service's template uses in part only, how much of it that is."""
+        found = [
+            (entry, self._rooms.outside(entry, self._pod_facts(view, entry)[1])) for entry in choice.variants.values()
+        ]
+        return "; ".join(f"{variant.accelerator} in pool {variant.pool}: {words}" for variant, words in found if words)
+
+    def _misfit(self, view: ServiceView, variant: Variant) -> str:
+        return self._rooms.misfit(variant, *self._pod_facts(view, variant))
 
     def _basis(self, spec: InferenceServiceSpec, request: ServiceRequest, reference: str) -> str:
         """What a capacity was learned of: the model, the engine as it runs, the promise, what the estimate rests on."""

@@ -113,19 +113,20 @@ def refusal(refused: Mapping[str, str]) -> Verdict | None:
     return Verdict(False, "TemplateRefused", shorten(f"the server would take no pod of {name}: {words}"))
 
 
-def told(plan: Plan, refused: Mapping[str, str], found: Trouble | None, unfit: str = "") -> Plan:
-    """``plan`` as it is told where templates are refused, fit no node (``unfit``), or replicas do not start."""
+def told(plan: Plan, refused: Mapping[str, str], found: Trouble | None, unfit: str = "", narrowed: str = "") -> Plan:
+    """``plan`` as it is told where templates are refused, fit no node (``unfit``) or some nodes only (``narrowed``), or
+    replicas do not start."""
     verdict = refusal(refused)
     if verdict is not None:
         ready = plan.conditions["Ready"].status if "Ready" in plan.conditions else None
         phase = Phase.DEGRADED if ready and plan.replicas else Phase.FAILED
         return replace(plan, phase=phase, message=f"{verdict.message}; what runs stays as it is")
+    limited = plan.conditions.get("CapacityAvailable")
+    if limited is not None and limited.status is False and (why := unfit or narrowed):
+        limited = replace(limited, message=f"{limited.message}; {shorten(why)}")
+        plan = replace(plan, conditions={**plan.conditions, "CapacityAvailable": limited})
     if unfit:
-        limited = plan.conditions.get("CapacityAvailable")
-        named = dict(plan.conditions)
-        if limited is not None and limited.status is False:
-            named["CapacityAvailable"] = replace(limited, message=f"{limited.message}; {shorten(unfit)}")
-        plan = replace(plan, message=f"The template fits no node: {unfit}; {plan.message}", conditions=named)
+        plan = replace(plan, message=f"The template fits no node: {unfit}; {plan.message}")
     if found is None or not plan.replicas:
         return plan
     stated = plan.conditions.get("Ready")

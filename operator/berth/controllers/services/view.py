@@ -12,11 +12,12 @@ from typing import Any
 
 from berth.api.inferenceservice import InferenceServiceSpec
 from berth.cluster import wire
+from berth.inference.access import Access
 from berth.inference.calibrate import Capacities
 from berth.inference.coldstart import ColdStarts
 from berth.inference.records import Variant
 from berth.inference.service import Memory, Plan, Replica, Rules, Verdict
-from berth.values import Requirements, Resources, Toleration
+from berth.values import Requirements, Resources
 
 ServiceKey = tuple[str, str]
 """(namespace, name)."""
@@ -49,7 +50,7 @@ class ServiceView:
     places: dict[str, Requirements] = field(default_factory=dict)  # labels of a variant's nodes, frozen as cpu is
     former: dict[str, Variant] = field(default_factory=dict)  # that may be used no more, as last known
     needs: dict[str, Resources] = field(default_factory=dict)  # what one pod of each variant asks for
-    pod_facts: dict[str, tuple[Any, tuple[Resources, tuple[Toleration, ...]]]] = field(default_factory=dict)
+    pod_facts: dict[str, tuple[Any, tuple[Resources, Access]]] = field(default_factory=dict)
     waiting_since: dict[str, float] = field(default_factory=dict)  # variant -> since when replicas are not bound
     bound: dict[str, int] = field(default_factory=dict)  # pods with a node by variant, at the last decision
     seen_starts: set[str] = field(default_factory=set)  # pods whose start has been learned

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders.fleet import make_node
 from tests.unit.controllers.services.test_service_former import placed, running
 from tests.unit.controllers.services.test_service_refusals import KEY, Desk
 
@@ -55,3 +56,19 @@ async def test_what_runs_where_a_new_template_fits_no_node_may_be_used_no_more()
     market = desk.loop.planner._market
     (offer,) = market.offers(view, market.choice(view), desk.loop.observer.wanted(view), lambda name: False)
     assert (offer.room, offer.growth, offer.closed) == (4, 0, True)
+
+
+async def test_a_template_that_fits_some_nodes_has_their_room_and_the_plan_says_so() -> None:
+    desk = Desk()
+    desk.fleet.set_node(make_node("fast", pool="l4", devices=4, labels={"disk": "nvme"}))
+    status = await desk.look(replicas=6, template={"spec": {"nodeSelector": {"disk": "nvme"}}})
+    assert desk.deployment["spec"]["replicas"] == 4
+    (limited,) = (entry for entry in status["conditions"] if entry["type"] == "CapacityAvailable")
+    assert (limited["status"], limited["reason"]) == ("False", "CapacityLimited")
+    assert "2 of at least 6 replicas find no place" in limited["message"]
+    assert "L4 in pool l4: 1 of its 2 nodes meets spec.template.spec (nodeSelector, affinity)" in limited["message"]
+    pool = desk.fleet.pools["l4"]
+    assert [int(pool.free_devices[pool.row[name]]) for name in ("fast", "n-l4")] == [0, 4]
+    healed = await desk.look(replicas=6)
+    assert desk.deployment["spec"]["replicas"] == 6
+    assert "True" in [entry["status"] for entry in healed["conditions"] if entry["type"] == "CapacityAvailable"]

@@ -74,7 +74,8 @@ class Desk:
     def __init__(self, *names: str) -> None:
         self.server: Any = Server()
         pools = [make_pool(name, accelerator="L4", roles=("Inference",)) for name in names or ("l4",)]
-        fleet = make_fleet([make_node(f"n-{pool.name}", pool=pool.name, devices=4) for pool in pools], pools=pools)
+        nodes = [make_node(f"n-{pool.name}", pool=pool.name, devices=4) for pool in pools]
+        fleet = self.fleet = make_fleet(nodes, pools=pools)
         self.told: list[str] = []
         self.unclassed: dict[str, str] = {}
         recorder: Any = SimpleNamespace(
