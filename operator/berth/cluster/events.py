@@ -121,6 +121,10 @@ class EventRecorder:
         """Something happened as it should. ``action`` is what was done (the reason where it says that already)."""
         self._record(regarding, "Normal", reason, note, action)
 
+    def supersede(self, regarding: ObjectReference, reason: str) -> None:
+        """An event of ``reason`` is to come, or whatever follows it: what it makes superfluous waits no more."""
+        self._fold(regarding.uid, reason)
+
     def warning(self, regarding: ObjectReference, reason: str, note: str, action: str = "") -> None:
         """Something that somebody may have to act on; never held back."""
         self._record(regarding, "Warning", reason, note, action)

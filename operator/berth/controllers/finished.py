@@ -25,7 +25,8 @@ class FinishedRanks:
 
     def of(self, uid: str, attempt: int) -> frozenset[int]:
         """Ranks of that attempt that finished before their pods went."""
-        return frozenset(rank for number, rank in self._gone.get(uid, ()) if number == attempt)
+        gone = self._gone.get(uid)
+        return frozenset(rank for number, rank in gone if number == attempt) if gone else frozenset()
 
     def forget(self, uid: str, before: int | None = None) -> None:
         """Forget a job, or its attempts ``before`` that one."""

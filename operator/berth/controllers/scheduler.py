@@ -35,6 +35,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 GATHER_SECONDS: Final = 0.02
 """How long a pass waits for more of the same burst."""
+CROWD_GATHER_SECONDS: Final = 0.1
+CROWD: Final = 200
+"""With so many refused, a pass waits that long for more nodes to come free, so that fewer look at the whole queue."""
 PLACEMENTS_PER_PASS: Final = 32
 ROWS_PER_PASS: Final = 640_000
 """Nodes that the searches of one pass may look at; a search in vain costs some 50 ns for each, and 0.2 ms besides."""
@@ -142,7 +145,7 @@ class Scheduler:
         """Decide for ever."""
         while True:
             await self._poked()
-            await asyncio.sleep(GATHER_SECONDS)
+            await asyncio.sleep(gather_seconds(len(self._refused)))
             self._wake.clear()
             if not self._waiting:
                 self._returning = ()
@@ -310,6 +313,11 @@ class Scheduler:
         workers = self._observer.workers(view.uid)
         job = lifecycle_job(view.spec, deleting=view.object.metadata.deleting, rejected=None)
         return kept_nodes(job, view.state, Sight(workers, self._observer.node_states(view, workers), self._wall(), {}))
+
+
+def gather_seconds(refused: int) -> float:
+    """How long a pass waits for more changes, with so many jobs ``refused`` by the last ones."""
+    return GATHER_SECONDS + (CROWD_GATHER_SECONDS - GATHER_SECONDS) * min(refused / CROWD, 1.0)
 
 
 def searches_per_pass(fleet: Fleet) -> int:

@@ -34,7 +34,7 @@ from berth.training.queue import Waiting
 from berth.training.records import Refusal
 from berth.training.recovery import barred_left
 from berth.training.request import lifecycle_job, without_nodes
-from berth.training.state import ACTIVE, FINISHED, Delete, JobState, Phase, Reason, Refused, Step, Worker
+from berth.training.state import ACTIVE, FINISHED, Delete, Event, JobState, Phase, Reason, Refused, Step, Worker
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -55,10 +55,11 @@ NEW_STATE: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Unsaid:
-    """What a job has become since ``of``, which its status still shows. Its events are told already."""
+    """What a job has become since ``of``, which its status still shows, and the events that go with the status."""
 
     of: JobState
     state: JobState
+    events: tuple[Event, ...] = ()
 
 
 @dataclass(slots=True)
@@ -143,6 +144,8 @@ class TrainingJobs:
         )
         facts = lifecycle_job(view.spec, deleting=job.metadata.deleting, rejected=rejected)
         step = advance(facts, state, sight)
+        if unsaid is not None:
+            step = replace(step, events=(*unsaid.events, *step.events))
         await self._carry_out(view, view.state, step, memory)
         return not memory.unrecorded
 
@@ -225,11 +228,13 @@ class TrainingJobs:
             if self._observer.promises.get(view.uid) is not None:
                 self._observer.retract(view.uid)
         waits = self._why(view, memory) if step.wants_placement else None
-        memory.unsaid = Unsaid(before, state) if self._writer.holds(view, before, state) else None
-        written = began or (memory.unsaid is None and await self._writer.consider(view, before, state, waits))
-        if written or memory.unsaid is not None:
-            self._tell(view, step, began=began)
+        held = self._writer.holds(view, before, state)
+        memory.unsaid = Unsaid(before, state, step.events) if held else None
+        written = began or (not held and await self._writer.consider(view, before, state, waits))
+        if held:
+            self._announce(view, step)
         if written:
+            self._tell(view, step, began=began)
             self._count(before, state)
             if state.phase != before.phase:
                 self._queue.add_after(view.key, 0.05, NEW_STATE)
@@ -344,12 +349,21 @@ class TrainingJobs:
         self._queue.add_after(view.key, left + 0.1 if left > 0 else MEND_SECONDS)
         return left <= 0
 
-    def _tell(self, view: JobView, step: Step, *, began: bool) -> None:
+    def _announce(self, view: JobView, step: Step) -> None:
+        """The events of ``step`` go with a status that waits: what they make superfluous need not be told before."""
         target = about(TRAINING_JOBS, view.object.metadata)
+        for event in step.events:
+            self._recorder.supersede(target, event.reason)
+
+    def _tell(self, view: JobView, step: Step, *, began: bool) -> None:
+        """Tell the events of ``step``, but for those that another of them says too."""
+        target = about(TRAINING_JOBS, view.object.metadata)
+        completed = any(event.reason == "Completed" for event in step.events)
+        silent = ({"Accepted"} if began else set()) | ({"Started"} if completed else set())
         for event in step.events:
             if event.warning:
                 self._recorder.warning(target, event.reason, event.message)
-            elif not (began and event.reason == "Accepted"):
+            elif event.reason not in silent:
                 self._recorder.normal(target, event.reason, event.message)
 
     def _count(self, before: JobState, after: JobState) -> None:

@@ -45,7 +45,7 @@ EXPLAIN_SECONDS: Final = 5.0
 """How long a refusal is held back for the explanation that will go with it."""
 CHANGED_SECONDS: Final = 0.05
 """When a job is looked at again that had changed under a placement."""
-RUNNING_PER_SECOND: Final = 4.0
+RUNNING_PER_SECOND: Final = 1.0
 RUNNING_BURST: Final = 10
 RUNNING_SECONDS: Final = 10.0
 """So many gangs that have started show Running at once. Of a crowd the others follow as the rate allows, and none later

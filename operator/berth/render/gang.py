@@ -18,9 +18,7 @@ from berth.api.names import (
     LABEL_MANAGED_BY,
     LABEL_POOL,
     LABEL_RANK,
-    LABEL_ROLE,
     MANAGED_BY,
-    ROLE_WORKER,
     TRAINING_JOB,
     pod_group_name,
     pod_name,
@@ -182,7 +180,6 @@ def _labels(plan: GangPlan) -> dict[str, str]:
         LABEL_JOB_NAME: plan.name,
         LABEL_JOB_UID: plan.uid,
         LABEL_ATTEMPT: str(plan.attempt),
-        LABEL_ROLE: ROLE_WORKER,
         LABEL_POOL: plan.pool,
         LABEL_MANAGED_BY: MANAGED_BY,
     }

@@ -29,13 +29,14 @@ def host(plan: GangPlan, rank: int) -> str:
 
 
 def environment(plan: GangPlan, rank: int) -> dict[str, str]:
-    """The variables of one rank: what Berth says to every job, then the framework's own."""
+    """The variables of one rank: what its template cannot say, then the framework's own.
+
+    Every one costs the API server time at each write of the pod, in which it is tracked as three managed fields.
+    """
     common = {
-        "BERTH_JOB_NAME": plan.name,
         "BERTH_ATTEMPT": str(plan.attempt),
         "BERTH_RANK": str(rank),
         "BERTH_WORKERS": str(plan.workers),
-        "BERTH_ACCELERATORS_PER_WORKER": str(plan.accelerators_per_worker),
     }
     makers = {"PyTorch": _pytorch, "JAX": _jax, "TensorFlow": _tensorflow, "MPI": _mpi}
     maker = makers.get(plan.framework)

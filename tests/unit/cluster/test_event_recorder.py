@@ -82,6 +82,18 @@ async def test_a_quick_start_is_one_event(server: Server, clock: FakeClock, reco
     assert (recorder.counts.folded, recorder.counts.written, recorder.pending) == (2, 1, 0)
 
 
+async def test_what_a_later_event_will_say_is_not_told_before(
+    server: Server, clock: FakeClock, recorder: EventRecorder
+):
+    recorder.normal(job(), "Placed", "on h100")
+    recorder.normal(job("other", "u2"), "Placed", "on h100")
+    recorder.supersede(job(), "Started")
+    await clock.advance(10)
+    await expect_told(server, ("Normal", "Placed"))
+    assert server.seen[0].json["regarding"]["name"] == "other"
+    assert recorder.counts.folded == 1
+
+
 async def test_a_slow_start_tells_each_step(server: Server, clock: FakeClock, recorder: EventRecorder):
     for reason in ("Accepted", "Placed", "Started"):
         recorder.normal(job(), reason, "")

@@ -218,12 +218,16 @@ class Told:
 
     reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    announced: list[str] = field(default_factory=list)
 
     def normal(self, _: Any, reason: str, note: str) -> None:
         self.reasons.append(reason)
         self.notes.append(note)
 
     warning = normal
+
+    def supersede(self, _: Any, reason: str) -> None:
+        self.announced.append(reason)
 
 
 def show(server: Server, caches: Caches) -> None:

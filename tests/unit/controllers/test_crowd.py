@@ -31,10 +31,11 @@ async def test_a_gang_that_runs_while_many_start_says_so_later_and_with_the_true
     server = make_server()
     operator = await starting_in_a_crowd(server)
     began, before = server.now(), list(server.log)
-    for _ in range(3):
+    for look in range(3):
         await operator.look()
         assert server.log == before
-        assert operator.told.reasons == ["Placed", "Started"]
+        assert operator.told.reasons == ["Placed"]
+        assert operator.told.announced == ["Started"] * (look + 1)
         await server.clock.advance(0.05)
     for pod in list(server.pods()):
         server.change_pod(pod, phase="Succeeded")
@@ -42,7 +43,7 @@ async def test_a_gang_that_runs_while_many_start_says_so_later_and_with_the_true
     assert server.log[len(before) :] == [("apply", "trainingjobs/status", "berth")]
     status = server.status()
     assert (status["phase"], status["startTime"]) == ("Succeeded", rfc3339(began))
-    assert operator.told.reasons == ["Placed", "Started", "Completed"]
+    assert operator.told.reasons == ["Placed", "Completed"]
 
 
 async def test_a_gang_that_says_nothing_yet_says_that_it_runs_in_the_end() -> None:
@@ -54,4 +55,14 @@ async def test_a_gang_that_says_nothing_yet_says_that_it_runs_in_the_end() -> No
     await server.clock.advance(RUNNING_SECONDS)
     await operator.look()
     assert (server.status()["phase"], server.status()["startTime"]) == ("Running", rfc3339(began))
+    assert operator.told.reasons == ["Placed", "Started"]
     await expect_nothing_written(operator)
+
+
+async def test_a_gang_that_fails_before_it_could_say_that_it_runs_tells_both() -> None:
+    server = make_server()
+    operator = await starting_in_a_crowd(server)
+    await operator.look()
+    server.change_pod(next(iter(server.pods())), phase="Failed")
+    await operator.look()
+    assert operator.told.reasons[:3] == ["Placed", "Started", "WorkerFailed"]

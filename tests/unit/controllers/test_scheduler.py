@@ -155,3 +155,10 @@ async def test_a_job_behind_the_head_is_told_its_own_reason(spec: dict[str, Any]
     assert refusal is not None
     assert words in refusal.message
     assert ("Behind" in refusal.message) == words.startswith("Behind")
+
+
+def test_a_pass_waits_longer_the_more_are_refused() -> None:
+    waits = [scheduler_module.gather_seconds(refused) for refused in (0, 50, 100, 200, 5000)]
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (scheduler_module.GATHER_SECONDS, scheduler_module.CROWD_GATHER_SECONDS)
+    assert waits[-2] == waits[-1] > waits[1]

@@ -140,7 +140,6 @@ def test_what_berth_owns_wins() -> None:
         "berth.dev/job-uid": "uid-of-llm",
         "berth.dev/pool": "h100-ib",
         "berth.dev/rank": "1",
-        "berth.dev/role": "worker",
     }
     assert body["metadata"]["ownerReferences"] == [
         {
@@ -327,7 +326,6 @@ def test_a_whole_pod() -> None:
                 "berth.dev/job-name": "llm",
                 "berth.dev/job-uid": "uid-of-llm",
                 "berth.dev/attempt": "1",
-                "berth.dev/role": "worker",
                 "berth.dev/pool": "h100-ib",
                 "app.kubernetes.io/managed-by": "berth",
                 "berth.dev/rank": "1",
@@ -351,11 +349,9 @@ def test_a_whole_pod() -> None:
                     "volumeMounts": [{"name": "berth-shared-memory", "mountPath": "/dev/shm"}],
                     "env": [
                         {"name": "BERTH_CHECKPOINT_INTERVAL_SECONDS", "value": "1862"},
-                        {"name": "BERTH_JOB_NAME", "value": "llm"},
                         {"name": "BERTH_ATTEMPT", "value": "1"},
                         {"name": "BERTH_RANK", "value": "1"},
                         {"name": "BERTH_WORKERS", "value": "2"},
-                        {"name": "BERTH_ACCELERATORS_PER_WORKER", "value": "8"},
                         {"name": "JAX_COORDINATOR_ADDRESS", "value": "llm-1-0.llm-workers.research.svc:1234"},
                         {"name": "JAX_NUM_PROCESSES", "value": "2"},
                         {"name": "JAX_PROCESS_ID", "value": "1"},

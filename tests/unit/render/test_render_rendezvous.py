@@ -22,11 +22,9 @@ def variables(rank: int = 0, *nodes: str, **fields: Any) -> dict[str, str]:
 
 def test_every_job_is_told_who_it_is() -> None:
     assert variables(2, attempt=4) == {
-        "BERTH_JOB_NAME": "llm",
         "BERTH_ATTEMPT": "4",
         "BERTH_RANK": "2",
         "BERTH_WORKERS": "3",
-        "BERTH_ACCELERATORS_PER_WORKER": "8",
     }
 
 
