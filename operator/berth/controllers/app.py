@@ -65,7 +65,7 @@ STOP_SECONDS: Final = 10.0
 """How long writers may take to stop; a lease is never released under one that still runs."""
 PROMISE_SECONDS: Final = 60.0
 """A placement that is not on record after this time gives its nodes back: whatever keeps it may keep it for long."""
-EVENT_HOLD_SECONDS: Final = 5.0
+EVENT_HOLD_SECONDS: Final = 10.0
 """How long an event waits for one that says more."""
 SUPERSEDES: Final = {"Started": {"Accepted", "Placed"}, "Placed": {"Accepted"}, "Completed": {"Accepted", "Placed"}}
 
