@@ -325,6 +325,7 @@ SERVICE_EVENTS: Final = (
     EventMeaning(ServiceEvent.SCALE_IGNORED, "`spec.replicas` was written outside mode Manual, where it is not read.", warning=True),
     EventMeaning(ServiceEvent.REPLICAS_HELD, "The mode became Manual, and what was there stays until `spec.replicas` is set.", warning=True),
     EventMeaning(ServiceEvent.SCALE_CONTESTED, "Condition ScaleContested; once as long as it lasts.", warning=True),
+    EventMeaning(ServiceEvent.CHILD_CHANGED, "Somebody has changed a field that Berth states of a child, and it is put right; once an hour.", warning=True),
     EventMeaning(ServiceEvent.CAPACITY_LIMITED, "CapacityAvailable is False; once as long as it lasts.", warning=True),
     EventMeaning(ServiceEvent.METRICS_LOST, "Demand is unknown; once as long as it lasts.", warning=True),
     EventMeaning(ServiceEvent.METRICS_BACK, "Demand is known again."),

@@ -88,6 +88,7 @@ class ServiceEvent:
     SCALED_DOWN: Final = "ScaledDown"
     SCALE_IGNORED: Final = "ScaleIgnored"
     SCALE_CONTESTED: Final = "ScaleContested"
+    CHILD_CHANGED: Final = "ChildChanged"
     REPLICAS_HELD: Final = "ReplicasHeld"
     CAPACITY_LIMITED: Final = "CapacityLimited"
     METRICS_LOST: Final = "MetricsLost"

@@ -20,7 +20,7 @@ from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.ownership import adoption, foreign, orphaned
 from berth.controllers.services.plans import service_plan
 from berth.controllers.services.rollout import NO_SPACE, Space, Turn, turns
-from berth.controllers.services.upkeep import Mends, lost, others
+from berth.controllers.services.upkeep import Mends, changed, lost
 from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
 from berth.inference.records import Variant
@@ -61,7 +61,7 @@ class ServiceChildren:
         self._client, self._observer, self._fleet = client, observer, fleet
         self._again, self._clock = again, clock
         self._mends = Mends()
-        self.deployments = ServiceDeployments(client, observer, fleet, wall=wall)
+        self.deployments = ServiceDeployments(client, observer, fleet, self._mends, clock=clock, wall=wall)
 
     async def carry_out(
         self,
@@ -186,17 +186,21 @@ class ServiceChildren:
 
     async def _mend(self, view: ServiceView, kind: Kind[Any], body: Json, found: wire.Written) -> None:
         """Apply a child again whose fields others have changed, unless they do so again and again."""
-        fields, name = found.metadata.managed_fields, found.metadata.name
-        field, key, now = lost(body, fields, FIELD_MANAGER), (view.uid, kind.kind), self._clock()
-        if not field:
+        gone = lost(body, found.metadata.managed_fields, FIELD_MANAGER)
+        key, now = (view.uid, kind.kind), self._clock()
+        if gone is None:
             return
         if self._mends.waits(key, now):
             view.checked.pop(kind.kind, None)
             return
-        _LOG.warning("inferenceservice %s: %s of %s %s was changed by %s and is put right; change the service instead",
-                     view.name, field, kind.kind, name, others(fields, FIELD_MANAGER))  # fmt: skip
-        await self._client.apply(kind, name, body, view.key[0], manager=FIELD_MANAGER)
-        self._mends.done(key, now)
+        words = changed(kind.kind, found.metadata, gone, (FIELD_MANAGER,))
+        _LOG.warning("inferenceservice %s: %s", view.name, words)
+        await self._client.apply(kind, found.metadata.name, body, view.key[0], manager=FIELD_MANAGER)
+        self._mends.done(key, now, words)
+
+    def mended(self, view: ServiceView) -> str:
+        """Which fields of children others have changed of late, in a sentence each; empty where none."""
+        return self._mends.told(view.uid, self._clock())
 
     def forget(self, view: ServiceView) -> None:
         """The service is gone."""

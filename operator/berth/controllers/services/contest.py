@@ -7,11 +7,8 @@ that is lost again and again is written ever more seldom, and who else writes it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
-
-from berth.cluster import wire
 
 LOSSES: Final = 3
 """So often may a count be changed by others: people do that by hand."""
@@ -61,13 +58,3 @@ class Contests:
         """Whether the count is not to be set yet."""
         gap = LOWER_SECONDS if lowers else RAISE_SECONDS
         return self.contested(key, now) and abs(now - self._known[key].written) < gap
-
-
-def writers(fields: Iterable[wire.ManagedFields], ours: Iterable[str]) -> tuple[str, ...]:
-    """Who holds ``spec.replicas`` beside the managers in ``ours``, for people."""
-    found = {
-        f"{entry.manager} (through {entry.subresource})" if entry.subresource else entry.manager
-        for entry in fields
-        if entry.manager not in ours and "f:replicas" in (entry.fields_v1.get("f:spec") or {})
-    }
-    return tuple(sorted(found))

@@ -1,5 +1,8 @@
 """The Deployment of a variant is made what the plan says, writing only what differs.
 
+What others change of the template is put right, see :mod:`.upkeep`: whether they have is asked only where the
+Deployment's generation is one that no write of ours explains.
+
 Its template and its count have different writers within: applying a template never touches the count, scaling never
 touches the template. Before a decrease the pods that should go are marked, so that the Deployment controller takes
 those and not the busiest. No write meets another object of the same name, and a decrease neither one that has changed
@@ -9,6 +12,7 @@ since it was looked at.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -25,16 +29,19 @@ from berth.cluster import wire
 from berth.cluster.client import ApiClient
 from berth.cluster.errors import Conflict, Invalid, NotFound
 from berth.cluster.kinds import DEPLOYMENT_WRITERS, DEPLOYMENTS, PODS
-from berth.controllers.services.contest import Contests, writers
+from berth.controllers.services.contest import Contests
 from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.plans import deployment_plan
 from berth.controllers.services.rollout import Space, blocked, rolled, strict, yielded, yields
+from berth.controllers.services.upkeep import REPLICAS, Lost, Mends, changed, lost, writers
 from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
 from berth.inference.records import Variant
 from berth.inference.service import Plan
 from berth.render.service.deployment import deployment, deployment_scale, deployment_template
 from berth.render.service.plan import Json
+
+_LOG: Final = logging.getLogger(__name__)
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 FIRST_TO_GO: Final = "-1000"
@@ -46,9 +53,18 @@ class ServiceDeployments:
     """Writes Deployments; the answers go back into the cache."""
 
     def __init__(
-        self, client: ApiClient, observer: ServiceObserver, fleet: Fleet, *, wall: Callable[[], float] = time.time
+        self,
+        client: ApiClient,
+        observer: ServiceObserver,
+        fleet: Fleet,
+        mends: Mends,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._client, self._observer, self._fleet, self._wall = client, observer, fleet, wall
+        self._mends, self._clock = mends, clock
+        self._whole: dict[str, dict[str, tuple[str, int]]] = {}  # uid -> Deployment -> its uid, generation: as applied
         self._contests = Contests()
         self._contested: dict[str, dict[str, str]] = {}  # uid -> Deployment -> who else sets its count
         self._yielded: dict[str, dict[str, str]] = {}  # uid -> Deployment -> why its rollout misses a replica
@@ -57,6 +73,7 @@ class ServiceDeployments:
         """The service is gone."""
         self._contests.forget(view.uid)
         self._contested.pop(view.uid, None)
+        self._whole.pop(view.uid, None)
         self._yielded.pop(view.uid, None)
 
     def contested(self, view: ServiceView) -> str:
@@ -74,6 +91,7 @@ class ServiceDeployments:
         if template not in (None, made["metadata"]["labels"][LABEL_TEMPLATE_HASH]):
             return
         answer = await self._apply(view, made, FIELD_MANAGER)
+        self._is_whole(view, answer)
         await self._scale(view, answer, count)
 
     async def follow(
@@ -122,12 +140,45 @@ class ServiceDeployments:
         body = form(surge=surge, gives=gives)
         if template not in (None, body["metadata"]["labels"][LABEL_TEMPLATE_HASH]):
             return known
-        if _applied(known, body) or (not in_vain and not gives and _applied(known, form(surge=not surge))):
-            return known
+        other = None if in_vain or gives else form(surge=not surge)
+        if applied := next((each for each in (body, other) if each is not None and _applied(known, each)), None):
+            return await self._kept(view, known, applied)
+        return await self._formed(view, known, body)
+
+    async def _formed(self, view: ServiceView, known: wire.Deployment, body: Json) -> wire.Deployment:
+        """Apply all but the count."""
         # The count gets an owner of its own first: it falls to 1 when the only manager that holds it leaves it out.
         known = await self._scale(view, known, known.spec.replicas, unchanged=True)
         body["metadata"]["uid"] = known.metadata.uid
-        return await self._apply(view, body, FIELD_MANAGER)
+        answer = await self._apply(view, body, FIELD_MANAGER)
+        self._is_whole(view, answer)
+        return answer
+
+    def _is_whole(self, view: ServiceView, known: wire.Deployment) -> None:
+        """Nothing of what was applied is changed in this generation."""
+        meta = known.metadata
+        self._whole.setdefault(view.uid, {})[meta.name] = meta.uid, meta.generation
+
+    async def _kept(self, view: ServiceView, known: wire.Deployment, body: Json) -> wire.Deployment:
+        """The Deployment, to which ``body`` was applied, put right where others have changed it since; not again and
+        again."""
+        meta, key, now = known.metadata, (view.uid, known.metadata.name), self._clock()
+        if self._whole.get(view.uid, {}).get(meta.name) == (meta.uid, meta.generation) or self._mends.waits(key, now):
+            return known
+        found = await self._client.find(DEPLOYMENT_WRITERS, meta.name, view.key[0])
+        if found is None or found.metadata.generation != meta.generation:
+            return known  # what has changed since brings another look
+        gone = lost(body, found.metadata.managed_fields, FIELD_MANAGER)
+        if gone is None and known.spec.paused != body["spec"]["paused"]:
+            gone = Lost("spec.paused", ("f:spec", "f:paused"))
+        if gone is None:
+            self._is_whole(view, known)
+            return known
+        words = changed(DEPLOYMENTS.kind, found.metadata, gone, (FIELD_MANAGER, SCALE_MANAGER))
+        _LOG.warning("inferenceservice %s: %s", view.name, words)
+        answer = await self._formed(view, known, body)
+        self._mends.done(key, now, words)
+        return answer
 
     def _gives(
         self, view: ServiceView, known: wire.Deployment, unbound: float, space: Space, form: Callable[[], Json]
@@ -182,7 +233,11 @@ class ServiceDeployments:
 
     async def _accuse(self, view: ServiceView, known: wire.Deployment) -> str:
         found = await self._client.find(DEPLOYMENT_WRITERS, known.metadata.name, view.key[0])
-        others = writers(found.metadata.managed_fields, (FIELD_MANAGER, SCALE_MANAGER)) if found is not None else ()
+        others = (
+            writers(found.metadata.managed_fields, (FIELD_MANAGER, SCALE_MANAGER), REPLICAS)
+            if found is not None
+            else ()
+        )
         return (
             f"replicas of Deployment {known.metadata.name} are set by {' and '.join(others) or 'others'} too; remove"
             " the HorizontalPodAutoscaler or program that targets it, or let it scale this InferenceService with"
@@ -199,7 +254,11 @@ class ServiceDeployments:
         meta = known.metadata
         version = meta.resource_version if unchanged else ""
         body = deployment_scale(view.key[0], meta.name, count, uid=meta.uid, resource_version=version)
-        return await self._apply(view, body, SCALE_MANAGER)
+        answer = await self._apply(view, body, SCALE_MANAGER)
+        known_whole = self._whole.get(view.uid, {}).get(meta.name) == (meta.uid, meta.generation)
+        if known_whole and answer.metadata.generation == meta.generation + (known.spec.replicas != count):
+            self._is_whole(view, answer)
+        return answer
 
     async def _apply(self, view: ServiceView, body: Json, manager: str) -> wire.Deployment:
         name = body["metadata"]["name"]

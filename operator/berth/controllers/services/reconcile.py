@@ -269,6 +269,7 @@ class Services:
         """Events of the plan, each state once as long as it lasts."""
         lasting = {
             ServiceEvent.CAPACITY_LIMITED,
+            ServiceEvent.CHILD_CHANGED,
             ServiceEvent.METRICS_LOST,
             ServiceEvent.REJECTED,
             ServiceEvent.REPLICAS_HELD,
@@ -284,6 +285,9 @@ class Services:
         contested = self._children.deployments.contested(view)
         if contested:
             events.append(Event(ServiceEvent.SCALE_CONTESTED, contested, warning=True))
+        mended = self._children.mended(view)
+        if mended:
+            events.append(Event(ServiceEvent.CHILD_CHANGED, mended, warning=True))
         yielded = self._children.deployments.yielded(view)
         if yielded:
             events.append(Event(ServiceEvent.ROLLOUT_YIELDED, capitalised(yielded), warning=True))

@@ -15,6 +15,7 @@ from berth.cluster.kinds import DEPLOYMENTS, INFERENCE_SERVICES, NODES, PODS, Ki
 from berth.controllers.services.deployments import ServiceDeployments
 from berth.controllers.services.observe import ServiceCaches, ServiceObserver
 from berth.controllers.services.rollout import NO_SPACE, Space
+from berth.controllers.services.upkeep import Mends
 from berth.inference.service import Memory, Phase, Plan
 from tests.builders.fleet import make_fleet, make_node, make_pool
 from tests.builders.services import make_variant
@@ -35,6 +36,7 @@ class Server:
         self.applied: list[Json] = []
         self.patched: list[tuple[str, Any]] = []
         self.managers: list[Json] = []
+        self.finds = 0
 
     def put(self, kind: Kind[Any], name: str, body: Mapping[str, Any]) -> Any:
         old = self.objects.get((kind.kind, name), {})
@@ -59,7 +61,9 @@ class Server:
         return self.put(kind, name, body)
 
     async def find(self, kind: Kind[Any], name: str, namespace: str) -> Any:
-        meta = {"name": name, "managedFields": self.managers}
+        self.finds += 1
+        own = self.objects[kind.kind, name]["metadata"]
+        meta = {"name": name, "generation": own["generation"], "managedFields": self.managers}
         return kind.decode(json.dumps({"metadata": meta}).encode())
 
     async def patch(self, kind: Kind[Any], name: str, body: Json, namespace: str) -> None:
@@ -71,11 +75,15 @@ class Server:
 
 
 class Rolling:
-    """The service ``chat`` with one variant, whose Deployment is at a time given by ``now``."""
+    """The service ``chat`` with one variant, whose Deployment is at a time given by ``now``.
 
-    def __init__(self, **spec: Any) -> None:
-        self.server, self.now = Server(), START
-        server: Any = self.server
+    With a ``client`` it is on the server of that.
+    """
+
+    def __init__(self, client: Any = None, namespace: str = "serving", **spec: Any) -> None:
+        self.server, self.now, self.namespace = Server(), START, namespace
+        server: Any = client or self.server
+        self.mends = Mends()
         self.pods, nodes = Cache(server, PODS), Cache(server, NODES)
         self.caches = ServiceCaches(Cache(server, INFERENCE_SERVICES), Cache(server, DEPLOYMENTS))
         self.observer = ServiceObserver(
@@ -85,15 +93,17 @@ class Rolling:
         self.fleet = make_fleet(
             [make_node("n", pool="l4", devices=4)], pools=[make_pool("l4", accelerator="L4", roles=("Inference",))]
         )
-        self.deployments = ServiceDeployments(server, self.observer, self.fleet, wall=lambda: self.now)
+        self.deployments = ServiceDeployments(
+            server, self.observer, self.fleet, self.mends, clock=lambda: self.now, wall=lambda: self.now
+        )
         self.variant = make_variant()
         self.respec(**spec)
 
     def respec(self, **spec: Any) -> None:
         """The user's spec, anew."""
         made = make_view(**spec).object
-        meta = {"name": "chat", "namespace": "serving", "uid": made.metadata.uid, "generation": int(self.now) % 10**6,
-                "resourceVersion": str(int(self.now))}  # fmt: skip
+        meta = {"name": "chat", "namespace": self.namespace, "uid": made.metadata.uid,
+                "generation": int(self.now) % 10**6, "resourceVersion": str(int(self.now))}  # fmt: skip
         body = {"metadata": meta, "spec": json.loads(bytes(made.spec))}
         self.caches.services.observe(INFERENCE_SERVICES.decode(json.dumps(body).encode()))
         self.view = self.observer.views[made.metadata.uid]
@@ -111,7 +121,8 @@ class Rolling:
     async def found(self, count: int, free: int = 0) -> None:
         """The Deployment comes to be and gets ready."""
         await self.deployments.found(self.view, self.variant, count, Space(free))
-        self.settle()
+        if self.server.objects:
+            self.settle()
 
     async def look(self, plan: Plan, space: Space = NO_SPACE) -> None:
         """The Deployment is brought to ``plan``."""
@@ -126,7 +137,11 @@ class Rolling:
 
     def scaled_by_others(self, count: int) -> None:
         """Somebody else sets the count."""
-        self.caches.deployments.put(self.server.put(DEPLOYMENTS, NAME, {"spec": {"replicas": count}}))
+        self.edited(replicas=count)
+
+    def edited(self, **spec: Any) -> None:
+        """Somebody else sets fields of the spec."""
+        self.caches.deployments.put(self.server.put(DEPLOYMENTS, NAME, {"spec": spec}))
 
     def pod(self, name: str, *, node: str = "n", age: float = 0.0, marked: bool = False) -> None:
         """A pod of the variant."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from berth.api.inferenceservice_parts import Rollout
+from berth.api.names import FIELD_MANAGER
 from berth.cluster.errors import Conflict
 from berth.cluster.kinds import DEPLOYMENTS
 from berth.controllers.services.contest import LOSSES
@@ -16,6 +17,7 @@ from tests.unit.controllers.services.rolling import NAME, Rolling
 ROOM, FULL = Space(4), Space(0)
 HPA = {"manager": "kube-controller-manager", "subresource": "scale", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
 OURS = {"manager": "berth-scale", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
+REST = {"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": {"f:spec": {}}}
 STATUS = {"manager": "kubelet", "subresource": "status", "fieldsV1": {"f:status": {}}}
 
 
@@ -204,7 +206,7 @@ async def test_whoever_is_to_go_now_keeps_the_mark() -> None:
 
 async def test_a_count_that_others_set_again_and_again_is_left_and_told_about() -> None:
     world = Rolling()
-    world.server.managers = [HPA, OURS, STATUS]
+    world.server.managers = [HPA, OURS, REST, STATUS]
     await world.found(3)
     plan = world.plan(2)
     for _ in range(LOSSES):
