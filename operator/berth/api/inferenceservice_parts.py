@@ -264,7 +264,7 @@ class ColdStart(Model):
     model_cache: Literal["None", "NVMe"] = "None"
     """Whether nodes keep the weights on local disk."""
     warm_replicas: Replicas = 0
-    """Replicas kept ready beyond demand."""
+    """Replicas kept ready beyond demand while the service is awake: one that sleeps by scaleToZero has none."""
 
 
 class Rollout(Model):

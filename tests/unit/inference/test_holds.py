@@ -9,7 +9,7 @@ import pytest
 
 from berth.inference.fallback import Footing
 from berth.inference.holds import MISS_HOLDS_SECONDS, MISS_OVER_SECONDS, not_later
-from berth.inference.service import Memory, Rules, Sight, SpotRules
+from berth.inference.service import Memory, Rules, Sight, SpotRules, ZeroRules
 from tests.builders.services import make_offer, make_sight
 from tests.unit.inference.cases import NOW, PATIENT, SPOT, plan
 
@@ -111,6 +111,19 @@ def test_a_move_while_less_would_be_enough_says_when_the_decrease_may_come() -> 
 def test_a_warm_replica_is_a_whole_one_of_those_that_serve(work: float, capacity: float, expected: int) -> None:
     sight = make_sight(work, 1, offers=(make_offer("od", capacity=capacity),))
     assert plan(sight, Rules(warm_replicas=2)).replicas == expected
+
+
+def test_warm_replicas_are_there_while_a_service_is_awake_and_sleep_with_it() -> None:
+    rules = Rules(warm_replicas=2, zero=ZeroRules(idle_after=600, max_wake=60))
+    sight, memory, seen = make_sight(1.0, 3, at_zero=True, cold_start_seconds=40.0), Memory(), []
+    for at, work in ((0, 1.0), (15, 0.0), (600, 0.0), (615, 0.0), (630, 0.0), (7200, 0.0), (7215, 1.0), (7230, 1.0)):
+        found = make_sight(work, sight.wanted, now=NOW + at, at_zero=True, cold_start_seconds=40.0)
+        made = plan(found, rules, memory)
+        memory, sight = made.memory, replace(found, wanted=made.counts)
+        seen.append(made.replicas)
+        assert made.conditions["CapacityAvailable"].status is True, "what sleeps lacks nothing"
+    assert seen == [3, 3, 2, 0, 0, 0, 3, 3]
+    assert [entry.reason for entry in memory.decisions][:2] == ["Waking", "Idle"]
 
 
 @pytest.mark.parametrize(
