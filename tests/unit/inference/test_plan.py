@@ -298,6 +298,41 @@ def test_the_last_ten_decisions_are_kept_newest_first() -> None:
     assert [decision.after for decision in memory.decisions] == list(range(14, 14 - DECISIONS_KEPT, -1))
 
 
+@pytest.mark.parametrize(
+    ("work", "foreseen", "reason"), [(4.0, 1.0, "Demand"), (1.0, 4.0, "Forecast"), (0.0, 0.0, "MinReplicas")]
+)
+def test_looks_that_change_nothing_overwrite_no_reason(work: float, foreseen: float, reason: str) -> None:
+    """dynamo#8575: the reason was stuck at no_change."""
+    rules = Rules(min_replicas=2)
+    sight = make_sight(work, 1, foreseen=foreseen)
+    first = made = plan(sight, rules)
+    assert [decision.reason for decision in first.memory.decisions] == [reason]
+    for look in range(20):
+        sight = after(sight, made)
+        other = replace(sight, seen=replace(sight.seen, work=work - look % 2 * min(work, 1e-3)))
+        made = plan(other, rules, made.memory)
+        assert made.memory.decisions == first.memory.decisions
+        assert (made.decision, made.events) == (None, ())
+
+
+def test_a_minute_of_load_starts_replicas_once_however_slowly_they_come() -> None:
+    """inference-sim#1109: four more were started while the first were on their way."""
+    cold, memory, wanted, growths = 180.0, Memory(), {"od": 1}, []
+    for at in range(0, 240, 15):
+        there = sum(cold * part <= at for part in (0.5, 0.75, 1.0, 1.25))
+        pods = (
+            *make_replicas(1 + there),
+            *(make_replica(f"new-{n}", ready=False) for n in range(wanted["od"] - 1 - there)),
+        )
+        sight = make_sight(5.0 if at < 60 else 1.0, wanted, now=NOW + at, replicas=pods, foreseen=1.0,
+                           cold_start_seconds=cold)  # fmt: skip
+        made = plan(sight, Rules(), memory)
+        growths.append(made.replicas - wanted["od"])
+        memory, wanted = made.memory, dict(made.counts)
+    assert [growth for growth in growths if growth > 0] == [4]
+    assert growths[0] == 4
+
+
 def test_a_decision_that_is_not_carried_out_yet_is_not_made_again() -> None:
     sight = make_sight(4.0, 2)
     first = plan(sight)

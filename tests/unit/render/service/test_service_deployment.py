@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from berth.api.names import LABEL_APPLIED_HASH, LABEL_TEMPLATE_HASH
 from berth.inference.coldstart import STEPS
 from berth.render.service.deployment import deployment, deployment_scale, deployment_template, template_hash
+from berth.render.service.exposure import service
 from berth.render.service.plan import DeploymentPlan
 from berth.render.service.pod import pod_template, probe_pod
 from tests.builders.services import CATALOGUE, OWN, make_plan, make_service, make_variant
@@ -153,6 +154,16 @@ def test_ready_means_loaded_and_a_busy_engine_has_time_to_answer():
     assert container["readinessProbe"]["timeoutSeconds"] >= 10
     liveness = container["livenessProbe"]
     assert liveness["periodSeconds"] * liveness["failureThreshold"] >= 120
+
+
+@pytest.mark.parametrize("engine", [name for name, entry in CATALOGUE.serving.engines.items() if entry.ready])
+def test_no_request_reaches_a_replica_before_its_model_is_loaded(engine: str):
+    """kserve#2882: the first request after zero was answered with an error."""
+    plan = make_plan(make_service(engine))
+    container, ready = server(plan), CATALOGUE.serving.engines[engine].ready
+    assert {container[kind]["httpGet"]["path"] for kind in ("startupProbe", "readinessProbe")} == {ready}
+    assert "initialDelaySeconds" not in container["readinessProbe"]
+    assert not service(plan.service)["spec"].get("publishNotReadyAddresses")
 
 
 @pytest.mark.parametrize(
