@@ -51,7 +51,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 WORKERS: Final = 16
 GATHER_SECONDS: Final = 0.05
-"""Changes of one job within this time are looked at together; one that has just been created waits for nothing."""
+RANK_GATHER_SECONDS: Final = 0.0005
+MOST_GATHER_SECONDS: Final = 0.5
+"""Changes of one job within this time are looked at together; one that has just been created waits for nothing. A look
+costs in proportion to the ranks, of which each has several changes while a gang starts, so large gangs wait longer."""
 RESYNC_SECONDS: Final = 600.0
 STALE_SECONDS: Final = 240.0
 DRIFT_SECONDS: Final = 300.0
@@ -168,8 +171,9 @@ class App:
     def _wake(self, key: JobKey) -> None:
         if self.leading:
             job = self.caches.jobs.get(key[1], key[0])
+            view = self.observer.views.get(job.metadata.uid) if job is not None else None
             created = job is not None and not job.status
-            self.queue.add_after(key, 0.0 if created else GATHER_SECONDS, NEW_STATE)
+            self.queue.add_after(key, 0.0 if created else gather_seconds(len(view.held) if view else 0), NEW_STATE)
 
     def _carry_out(self, key: JobKey) -> None:
         self.queue.add(key, CARRY_OUT)
@@ -340,6 +344,11 @@ class App:
             if silent > STALE_SECONDS:
                 problems.append(f"{cache.kind.plural}: nothing heard from the API server for {silent:.0f} s")
         return problems
+
+
+def gather_seconds(ranks: int) -> float:
+    """How long changes of a job that holds room for so many ``ranks`` are gathered before it is looked at."""
+    return min(GATHER_SECONDS + RANK_GATHER_SECONDS * ranks, MOST_GATHER_SECONDS)
 
 
 async def _all(tasks: list[Coroutine[Any, Any, None]]) -> None:

@@ -169,6 +169,20 @@ async def test_a_promise_that_is_being_carried_out_stays() -> None:
         assert not app.fleet.claims
 
 
+async def test_a_large_gang_is_looked_at_less_often() -> None:
+    server = make_server(nodes=4)
+    server.objects["trainingjobs", *JOB]["status"] = {"phase": "Starting"}
+    app = make_app(server)
+    (view,) = app.observer.views.values()
+    view.held = {f"rank {number}" for number in range(400)}
+    app.leading = True
+    app._wake(JOB)
+    await server.clock.advance(0.2)
+    assert (app.queue.depth, app.queue.planned) == (0, 1)
+    await server.clock.advance(0.06)
+    assert (app.queue.depth, app.queue.planned) == (1, 0)
+
+
 async def test_a_fleet_that_drifted_is_put_right_and_decided_on_again(caplog: pytest.LogCaptureFixture) -> None:
     server = make_server(nodes=4)
     app = make_app(server)
