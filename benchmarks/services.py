@@ -6,10 +6,10 @@ took after all were Ready, ``cpu_share`` the operator's CPU over two such minute
 queries included.
 
 Every third may use two accelerators, on demand and on spot of three zones, with one replica on demand and a bound on
-what a zone may hold, so that the time of a decision is that of a choice. They promise the 95th percentile, at which the
-hazard of spot, which falls while nothing is taken, moves less than at the 99th; with a thousand services replicas of
-some have moved in the steady minutes all the same, and count in ``idle_writes``. ``decision_p99_ms`` is of the steady
-minutes, ``busy_p99_ms`` of the time until then, in which room and replicas change from one decision to the next.
+what a zone may hold, so that the time of a decision is that of a choice. The hazard of spot falls while nothing is
+taken, so that a few may find in the steady minutes that a move pays; what that writes counts in ``idle_writes``.
+``decision_p99_ms`` is of the steady minutes, ``busy_p99_ms`` of the time until then, in which room and replicas change
+from one decision to the next.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Answers of the search that hold for the question after it too.
 
 What is asked of a mix changes little from one decision to the next: the need drifts, prices, room and replicas stand. A
-mix that is cheapest for a need is so for every larger one that it still carries, for more need only rules mixes out;
+mix that is cheapest for a need is so for every larger one that it still carries, for more need only rules mixes out
+(what is missed of soft rows aside, whose need is part of the question);
 and what no mix can keep, none can when more is asked. So most searches need not be repeated. Nothing is lost by it: a
 bound that was proven holds for the larger need as well, and an answer is taken only with what was told of it.
 """
@@ -56,7 +57,7 @@ class Answers:
 
 def _key(program: Program, kind: str) -> bytes:
     """Of all that an answer depends on but the least of each row."""
-    numbers: list[float] = [len(program.columns), len(program.rows), len(program.groups)]
+    numbers: list[float] = [len(program.columns), len(program.rows), len(program.groups), len(program.softs)]
     for column in program.columns:
         numbers += (column.low, column.high, len(column.pieces))
         for piece in column.pieces:
@@ -65,6 +66,8 @@ def _key(program: Program, kind: str) -> bytes:
         numbers += row.coefficients
     for group in program.groups:
         numbers += (len(group), *group)
+    for soft in program.softs:
+        numbers += (*soft.coefficients, soft.least, soft.price)
     return blake2b(np.array(numbers, float).tobytes(), digest_size=16, key=kind.encode()).digest()
 
 

@@ -11,7 +11,7 @@ bounded by fractions of one. The search counts nodes and reads no clock: equal q
 The relaxation is solved through its dual, ``max b·y − Σ u_j z_j`` with ``y·a_j − z_j ≤ c_j`` over the cost pieces j of
 length u_j: no slope is negative, so the origin is feasible and there is no first phase, and since narrowing counts
 changes the dual's objective alone, a node goes on from its parent's table and takes a few pivots. The counts are the
-reduced costs of the slacks.
+reduced costs of the slacks. What is missed of a soft row is a column more, which need not be whole.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from berth.inference.program import TINY, Column, Program, Solution, roundings
+from berth.inference.program import TINY, Column, Program, Row, Soft, Solution, roundings
 from berth.inference.repair import Repair, solution
 
 MOST_NODES: Final = 120
@@ -61,11 +61,11 @@ def enumerate_mix(program: Program, most_nodes: int = MOST_NODES, *, first: bool
     while heap and _better(heap[0][0], upper):
         bound, _, node = heapq.heappop(heap)
         split = relaxation.loosest(node)
-        near = solution(program, node.filled) if split is None else None
+        near = solution(program, relaxation.counts(node)) if split is None else None
         if split is None and near is None:  # rounding in the table; the other solver decides
             raise GaveUp(best, bound)
         if split is not None and popped < _TRIED:
-            near = repair.near(node.filled)
+            near = repair.near(relaxation.counts(node))
         popped += 1
         if near is not None and near.cost < upper:
             best, upper = near, near.cost
@@ -78,13 +78,13 @@ def enumerate_mix(program: Program, most_nodes: int = MOST_NODES, *, first: bool
             if _better(child.bound, upper):
                 heapq.heappush(heap, (child.bound, opened, child))
         if opened > most_nodes and heap:
-            raise GaveUp(_best_near(repair, heap, best), heap[0][0])
+            nodes = [relaxation.counts(node) for _, _, node in heapq.nsmallest(_TRIED, heap)]
+            raise GaveUp(_best_near(repair, nodes, best), heap[0][0])
     return None if best is None else Solution(best.counts, best.cost, best.cost, proven=True)
 
 
-def _best_near(repair: Repair, heap: list[tuple[float, int, _Node]], best: Solution | None) -> Solution | None:
-    """The cheapest of ``best`` and what is near the most promising nodes that are left."""
-    nodes = [node.filled for _, _, node in heapq.nsmallest(_TRIED, heap)]
+def _best_near(repair: Repair, nodes: list[Floats], best: Solution | None) -> Solution | None:
+    """The cheapest of ``best`` and what is near the counts of the most promising nodes that are left."""
     found = [one for one in (best, *map(repair.near, nodes)) if one is not None]
     if found:
         return repair.better(min(found, key=lambda one: one.cost))
@@ -100,7 +100,8 @@ def _better(bound: float, upper: float) -> bool:
 class _Node:
     """Amounts narrowed to ``lows`` … ``highs``, the relaxation's value and counts there, its final table.
 
-    Positions are those of the groups, whose amount is a sum, then those of the columns, whose amount is the count.
+    Positions are those of the groups, whose amount is a sum, then those of the columns, whose amount is the count, then
+    those of the soft rows, whose amount is what is missed.
     """
 
     bound: float
@@ -119,26 +120,32 @@ class _Relaxation:
     """
 
     def __init__(self, program: Program) -> None:
-        self.program = program
-        columns = program.columns
+        columns, softs = program.columns, program.softs
+        missed = [(len(columns) + i, 0.0, program.missed(soft), soft.price) for i, soft in enumerate(softs)]
         parts = [
             (i, start, start + length, slope)
             for i, column in enumerate(columns)
             for start, length, slope in _placed(column)
-        ]
+        ] + missed
         self.owner = np.array([i for i, _, _, _ in parts], int)
         self.starts = np.array([start for _, start, _, _ in parts], float)
         self.ends = np.array([end for _, _, end, _ in parts], float)
         self.slopes = np.array([slope for _, _, _, slope in parts], float)
         prices = np.array([column.pieces[0][1] if column.pieces else 0.0 for column in columns])
         self.count = len(program.groups)
-        sums = np.zeros((self.count, len(columns)))
+        self.lows = np.array([*(column.low for column in columns), *(0.0 for _ in softs)], float)
+        self.highs = np.array([*(column.high for column in columns), *(most for _, _, most, _ in missed)], float)
+        sums = np.zeros((self.count, len(self.lows)))
         for position, group in enumerate(program.groups):
             sums[position, list(group)] = 1.0
-        self.amounts = np.vstack([sums, np.eye(len(columns))])
-        self.weights = self.amounts @ prices / np.maximum(self.amounts.sum(axis=1), 1.0) + TINY
-        held = [*program.rows, *roundings(program.rows)]
-        rows = np.array([row.coefficients for row in held], float).reshape(len(held), len(columns))
+        self.whole = self.count + len(columns)
+        self.amounts = np.vstack([sums, np.eye(len(self.lows))])
+        own = self.amounts[: self.whole, : len(columns)]
+        self.weights = own @ prices / np.maximum(own.sum(axis=1), 1.0) + TINY
+        held: list[Row | Soft] = [*program.rows, *roundings(program.rows), *softs]
+        rows = np.zeros((len(held), len(self.lows)))
+        rows[:, : len(columns)] = np.array([row.coefficients for row in held]).reshape(len(held), len(columns))
+        rows[len(held) - len(softs) :, len(columns) :] = np.eye(len(softs))
         self.rows = np.vstack([rows, sums, -sums])
         self.least = np.array([row.least for row in held], float)
         self.prices, self.parts = len(self.rows), len(parts)
@@ -152,14 +159,16 @@ class _Relaxation:
                 np.zeros(self.prices + self.parts + 1),
             ]
         )
-        columns = self.program.columns
-        lows = self.amounts @ np.array([column.low for column in columns], float)
-        highs = self.amounts @ np.array([column.high for column in columns], float)
-        return self._solve(table, list(range(self.prices, self.prices + self.parts)), lows, highs)
+        basis = list(range(self.prices, self.prices + self.parts))
+        return self._solve(table, basis, self.amounts @ self.lows, self.amounts @ self.highs)
+
+    def counts(self, node: _Node) -> Floats:
+        """Of the columns."""
+        return node.filled[: self.whole - self.count]
 
     def loosest(self, node: _Node) -> int | None:
         """The sum or count that is off a whole number by the most money; ``None`` where all are whole."""
-        amounts = self.amounts @ node.filled
+        amounts = (self.amounts @ node.filled)[: self.whole]
         off = np.abs(amounts - np.rint(amounts))
         off[off <= _WHOLE] = 0.0
         position = int((off * self.weights).argmax()) if len(off) else 0

@@ -2,7 +2,8 @@
 
 What a mix costs is what its replicas cost an hour and what their start costs: a replica that starts is paid for its
 cold start before it serves, and the one that it replaces is kept for as long, spread over a planning period. Without
-that, a cent's difference would move a service back and forth.
+that, a cent's difference would move a service back and forth. What is expected to be lost with spot
+(:class:`~berth.inference.records.Batch`) is a part of the price, so that one search weighs all of it.
 
 The search is complete but for a budget of nodes, which few questions of up to a dozen variants use up; then the best
 mix found is taken and the certificate says that, and how far from it a cheaper one may be. No clock is read, so that a
@@ -13,16 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, floor, inf
 from typing import Final
 
 from berth.inference.answers import Answers
 from berth.inference.exact import GaveUp, enumerate_mix
 from berth.inference.integer import solve_mix
-from berth.inference.program import TINY, Column, Program, Row, Solution, pieces, rounded_up
+from berth.inference.program import TINY, Column, Program, Row, Soft, Solution, pieces, rounded_up
 from berth.inference.records import Mix, MixBounds, Offer
+from berth.inference.zones import needed_offers
 
 _HOUR: Final = 3600.0
+_FEW_ZONES: Final = 4
+"""So many are searched as they are."""
 _RANK, _START, _NAME = 1e-5, 1e-6, 1e-7
 """Of the price of the work, added to order what costs the same: rank, then what exists, then the name."""
 
@@ -65,7 +69,13 @@ def cheapest_mix(
     Deterministic: equal arguments give equal mixes. With ``answers``, which remembers earlier searches, a mix may be
     another one that is as good: as cheap where it is ``Optimal``, within the bound that it tells where it is not.
     """
-    return _Model(offers, bounds, dict(current or {}), switching or Switching(), answers).solve()
+    there = dict(current or {})
+    model = _Model(offers, bounds, there, switching or Switching(), answers)
+    most = model.most_on_spot()
+    needed = offers if most is None else needed_offers(offers, bounds.batches, {**bounds.keep, **there}, most)
+    if len(needed) < len(offers):
+        model = _Model(needed, bounds, there, model.switching, answers)
+    return model.solve()
 
 
 class _Model:
@@ -101,14 +111,36 @@ class _Model:
     def solve(self) -> Mix:
         """The mix, see :func:`cheapest_mix`."""
         rows = self._rows()
-        full, found = rows, self._answer(rows)
+        softs = self._softs()
+        full, found = rows, self._answer(rows, softs=softs)
         bound_by = self._clamped()
         if found is None and any(row.name == SURVIVE for row in rows):
             full, bound_by = [row for row in rows if row.name != SURVIVE], SURVIVE
-            found = self._answer(full)
+            found = self._answer(full, softs=softs)
         if found is None:
             found, bound_by = self._most_work(full), self._what_binds()
         return self._mix(found, bound_by)
+
+    def most_on_spot(self) -> int | None:
+        """Replicas that the cheapest mix has on spot at most, by the price of what is known to do; None: not known."""
+        cheapest = min(
+            (self._price(offer) for offer in self.offers if offer.variant.spot and offer.variant.usd_per_hour > 0),
+            default=0.0,
+        )
+        if cheapest <= 0 or len({offer.variant.zone for offer in self.offers if offer.variant.spot}) <= _FEW_ZONES:
+            return None
+        program = Program(self.columns, tuple(self._rows()), (), self._softs())
+        known = [min(self.current.get(offer.variant.name, 0), high)
+                 for offer, high in zip(self.offers, self.highs, strict=True)]  # fmt: skip
+        trials = [[max(count, low) for count, low in zip(known, self.kept, strict=True)]]
+        for i, offer in enumerate(self.offers):
+            if not offer.variant.spot and offer.variant.capacity > 0:
+                work = max(self.bounds.work, self.bounds.survive)
+                count = max(ceil(work / offer.variant.capacity - TINY), self._least, self._floor)
+                trials.append([*self.kept[:i], max(self.kept[i], min(count, self.highs[i])), *self.kept[i + 1 :]])
+        base = sum(self._spent(offer, low) for offer, low in zip(self.offers, self.kept, strict=True))
+        costs = [base + program.cost(trial) for trial in trials if program.feasible(trial)]
+        return floor(min(costs) / cheapest) + 1 if costs else None
 
     def _columns(self) -> tuple[Column, ...]:
         unit = max(
@@ -169,9 +201,8 @@ class _Model:
             if bounds.max_zone_loss < 1:
                 coefficients = tuple(bounds.max_zone_loss * cap - gone for cap, gone in zip(caps, lost, strict=True))
                 rows.append(Row(ZONE_LOSS, coefficients, 0.0))
-            if bounds.survive_zones is None or zone in bounds.survive_zones:
-                left = tuple(cap - gone for cap, gone in zip(caps, lost, strict=True))
-                rows.append(Row(SURVIVE, left, bounds.survive))
+            left = tuple(cap - gone for cap, gone in zip(caps, lost, strict=True))
+            rows.append(Row(SURVIVE, left, bounds.survive))
         if not any(spot):
             rows.append(Row(SURVIVE, tuple(caps), bounds.survive))
         return [row for row in rows if row.least > min(0.0, self._least_sum(row)) or row.name == MOST]
@@ -198,10 +229,28 @@ class _Model:
             return FLOOR
         return CAPACITY if self._least < min(self.bounds.min_replicas, self.most) else ""
 
+    def _softs(self, most: float = inf) -> tuple[Soft, ...]:
+        """What is expected to be lost of the work, of which no more than ``most`` can be carried."""
+        found = []
+        for batch in self.bounds.batches:
+            takes = [batch.takes.get(offer.variant.name, 0.0) for offer in self.offers]
+            if not any(gone and high for gone, high in zip(takes, self.highs, strict=True)):
+                continue
+            work = min(batch.work, self.bounds.work, most)
+            for times, share in ((1, 1 - batch.twice), (2, batch.twice / 2)):
+                left = tuple(cap - times * gone for cap, gone in zip(self.caps, takes, strict=True))
+                found.append(Soft(left, work, batch.usd_per_hour * share))
+        return tuple(soft for soft in found if soft.price > 0)
+
     def _answer(
-        self, rows: Sequence[Row], columns: tuple[Column, ...] | None = None, *, first: bool = False
+        self,
+        rows: Sequence[Row],
+        columns: tuple[Column, ...] | None = None,
+        softs: tuple[Soft, ...] = (),
+        *,
+        first: bool = False,
     ) -> Solution | None:
-        program = Program(columns or self.columns, tuple(rows), self.groups)
+        program = Program(columns or self.columns, tuple(rows), self.groups, softs)
         if self.answers is None:
             return self._search(program, first=first)
         kind = "first" if first else "cheapest"
@@ -245,7 +294,7 @@ class _Model:
             counts = [high - left for high, left in zip(self.highs, most.counts, strict=True)]
             carried = sum(cap * count for cap, count in zip(self.caps, counts, strict=True))
             target = min(self.bounds.work, carried)
-            found = self._answer([*held, Row(WORK, tuple(self.caps), target * (1 - TINY))])
+            found = self._answer([*held, Row(WORK, tuple(self.caps), target * (1 - TINY))], softs=self._softs(target))
             if found is not None:
                 return replace(found, proven=found.proven and most.proven)
             return Solution(tuple(counts), Program(self.columns, ()).cost(counts), 0.0, proven=False)
@@ -288,7 +337,7 @@ class _Model:
     def _mix(self, found: Solution, bound_by: str) -> Mix:
         chosen = list(zip(self.offers, found.counts, strict=True))
         carried = sum(offer.variant.capacity * count for offer, count in chosen)
-        objective = sum(self._spent(offer, count) for offer, count in chosen)
+        objective = sum(self._spent(offer, count) for offer, count in chosen) + self._lost(found.counts, carried)
         short = max(0.0, self.bounds.work - carried)
         base = sum(self._spent(offer, low) for offer, low in zip(self.offers, self.kept, strict=True))
         return Mix(
@@ -300,6 +349,15 @@ class _Model:
             bound_by=bound_by,
             objective=objective,
         )
+
+    def _lost(self, counts: Sequence[int], carried: float) -> float:
+        """Dollars an hour that losses cost by expectation."""
+        amounts = {offer.variant.name: count for offer, count in zip(self.offers, counts, strict=True)}
+        total = 0.0
+        for batch in self.bounds.batches:
+            lost = sum(gone * amounts.get(name, 0) for name, gone in batch.takes.items())
+            total += batch.missed(lost, max(0.0, carried - min(batch.work, self.bounds.work)))
+        return total
 
     def _spent(self, offer: Offer, count: int) -> float:
         started = max(0, count - self.current.get(offer.variant.name, 0))

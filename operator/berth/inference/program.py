@@ -33,6 +33,19 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Soft:
+    """A row that may be missed: ``price`` for each unit that ``Σ coefficients·count`` is below ``least``."""
+
+    coefficients: tuple[float, ...]
+    least: float
+    price: float
+
+    def cost(self, counts: Sequence[int]) -> float:
+        """What ``counts`` miss of it, at its price."""
+        return self.price * max(0.0, self.least - sum(a * n for a, n in zip(self.coefficients, counts, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """The count of one variant, ``low`` to ``high``, and its cost: from ``low`` on pieces (length, slope) in turn.
 
@@ -57,7 +70,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Minimise the sum of the columns' costs within the rows.
+    """Minimise the sum of the columns' costs, and of what is missed of ``softs``, within the rows.
 
     ``groups`` are columns that do alike, such as one accelerator's in several zones: a search decides their sum before
     it decides among them.
@@ -66,10 +79,17 @@ class Program:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     groups: tuple[tuple[int, ...], ...] = ()
+    softs: tuple[Soft, ...] = ()
 
     def cost(self, counts: Sequence[int]) -> float:
         """Of ``counts``, in the order of the columns."""
-        return sum(column.cost(count) for column, count in zip(self.columns, counts, strict=True))
+        own = sum(column.cost(count) for column, count in zip(self.columns, counts, strict=True))
+        return own + sum(soft.cost(counts) for soft in self.softs)
+
+    def missed(self, soft: Soft) -> float:
+        """The most that any counts within the columns miss of ``soft``."""
+        ends = zip(soft.coefficients, self.columns, strict=True)
+        return max(0.0, soft.least - sum(a * (column.low if a > 0 else column.high) for a, column in ends))
 
     def feasible(self, counts: Sequence[int]) -> bool:
         """Whether ``counts`` keep every row."""

@@ -74,13 +74,31 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """Replicas that may be lost together. ``takes``: the work that is lost for each one of a variant, by name.
+
+    ``usd_per_hour`` for each unit of ``work``, at most that of the bounds, that is not carried then; ``twice`` is how
+    likely as much is lost elsewhere at the same time.
+    """
+
+    takes: Mapping[str, float]
+    work: float
+    usd_per_hour: float
+    twice: float = 0.0
+
+    def missed(self, lost: float, spare: float) -> float:
+        """Dollars an hour, where ``lost`` is lost with it and ``spare`` is carried beyond the work."""
+        alone, both = max(0.0, lost - spare), max(0.0, 2 * lost - spare)
+        return self.usd_per_hour * ((1 - self.twice) * alone + self.twice / 2 * both)
+
+
+@dataclass(frozen=True, slots=True)
 class MixBounds:
     """What a mix must keep. Counts are replicas over all variants.
 
     ``survive``: the work that must still be carried when any one zone's spot replicas are gone. ``max_zone_loss``: the
     share of all capacity that one zone's spot may be. ``max_spot_share``: the share of replicas on spot. ``keep``: at
-    least so many replicas of a variant, by name. ``survive_zones``: those that ``survive`` speaks
-    of; None: all.
+    least so many replicas of a variant, by name. ``batches``: losses that are no bound but are paid for.
     """
 
     work: float
@@ -93,7 +111,7 @@ class MixBounds:
     spot_allowed: bool = True
     on_demand_allowed: bool = True
     keep: Mapping[str, int] = field(default_factory=dict)
-    survive_zones: frozenset[str] | None = None
+    batches: tuple[Batch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +121,7 @@ class Mix:
     ``short`` is the work that no allowed mix could carry (0 where the bounds are kept); ``bound_by`` names in one word
     what kept it there, such as Capacity, MaxReplicas, OnDemandFloor, MaxZoneLoss. ``lower_bound`` is proven dollars per
     hour (with switching cost) below which no mix goes; ``objective`` is this mix in the same terms: preferences
-    applied, starts paid.
+    applied, starts and expected losses paid.
     """
 
     counts: Mapping[str, int]

@@ -8,18 +8,21 @@ the catalogue's rate is the prior.
 
 What is held follows from that by expected cost. A replica that is lost is missing until its replacement has started,
 less the notice; work that is not served meanwhile is priced by the promise. Capacity beyond the work covers a loss of
-as much in any zone, and costs its price; :func:`hedged` weighs the two.
+as much in any zone, and costs its price. :func:`hedged` puts the price of losses beside those of replicas and of
+starts, so that one search weighs them all: what runs has no start to pay, and a hazard that falls moves a replica only
+where that saves more than the start costs.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from berth.catalogue.serving import SpotPrior
-from berth.inference.records import Mix, MixBounds, Offer, Variant, carried
+from berth.inference.records import Batch, Mix, MixBounds, Offer, Variant
 from berth.inference.service import Verdict
 
 Cheapest = Callable[[Sequence[Offer], MixBounds, Mapping[str, int]], Mix]
@@ -38,13 +41,17 @@ HALF_LIFE_SECONDS: Final = 14 * 86400.0
 """After so long what was seen counts half."""
 RETURN_STARTS: Final = 3.0
 """A zone is worth starting in while it stands for so many starts with an even chance."""
-PENALTY: Final = 0.075
+PENALTY: Final = 0.1
 """Price of work not served, in prices of the same work on demand, times the promise. Not theory: the least with which
 losses alone stayed within the promise on recorded traces (``make bench-spot``)."""
 _STEP: Final = 1.5
 """Prices of risk are rounded to powers of this, so that a hazard that falls by the minute moves nothing."""
+OTHERS: Final = 2
+"""A batch is taken to find replicas in at most so many other zones of its pool."""
 _DIGITS: Final = 2
 """Shares of batches are rounded to so many: what was seen of them fades by the minute."""
+_PARTS: Final = 8
+"""The work that losses are reckoned from is rounded down to such parts of the smallest replica: it drifts."""
 _QUANTILES: Final = 64
 _HOUR: Final = 3600.0
 _DAY: Final = 86400.0
@@ -251,73 +258,37 @@ class Outlook:
 def penalty(promise: float, usd_per_work: float) -> float:
     """Dollars for an hour of work not served, where the share ``promise`` of it may be so.
 
-    The stricter the promise, the dearer: at 0.1 % an hour not served costs as much as 75 hours served on demand.
+    The stricter the promise, the dearer: at 0.1 % an hour not served costs as much as 100 hours served on demand.
     """
     return PENALTY * usd_per_work / max(promise, 1e-5)
 
 
-def expected_loss(counts: Mapping[str, int], variants: Mapping[str, Variant], work: float, outlook: Outlook) -> float:
-    """Dollars an hour that work not served after losses costs, by expectation, beyond what capacity to spare covers."""
-    spare = max(0.0, carried(counts, variants) - work)
-    lost: dict[Place, float] = {}
-    prices: dict[Place, float] = {}
-    together = 0.0
-    for name, count in counts.items():
-        variant = variants.get(name)
-        if variant is None or not variant.spot or count <= 0:
-            continue
-        place = (variant.pool, variant.zone)
-        lost[place] = lost.get(place, 0.0) + count * variant.capacity * outlook.share(variant)
-        prices[place] = max(prices.get(place, 0.0), outlook.loss(variant))
-        together = max(together, outlook.together(variant))
-    total = 0.0
-    for place, gone in lost.items():
-        other = max((more for where, more in lost.items() if where != place), default=0.0)
-        both = min(1.0, together * (len(lost) - 1))
-        # Each pair is met from both sides, so half of it is counted on each.
-        total += prices[place] * ((1 - both) * max(0.0, gone - spare) + both / 2 * max(0.0, gone + other - spare))
-    return total
+def batches(offers: Sequence[Offer], work: float, outlook: Outlook) -> tuple[Batch, ...]:
+    """What each place may lose of ``work``, and the price of that."""
+    part = min((offer.variant.capacity for offer in offers if offer.variant.capacity > 0), default=1.0) / _PARTS
+    places: dict[Place, list[Variant]] = {}
+    for offer in offers:
+        variant = offer.variant
+        if variant.spot and offer.room + offer.growth > 0 and outlook.loss(variant) > 0:
+            places.setdefault((variant.pool, variant.zone), []).append(variant)
+    zones = Counter(pool for pool, _ in places)
+    return tuple(
+        Batch(
+            takes={variant.name: variant.capacity * outlook.share(variant) for variant in variants},
+            work=part * math.floor(work / part + _TINY),
+            usd_per_hour=max(map(outlook.loss, variants)),
+            twice=min(1.0, max(map(outlook.together, variants)) * min(zones[pool] - 1, OTHERS)),
+        )
+        for (pool, _), variants in sorted(places.items())
+    )
 
 
 def hedged(cheapest: Cheapest, outlook: Outlook) -> Cheapest:
-    """``cheapest`` with what losses are expected to cost weighed in.
-
-    Asked once for each number of zones, the most dangerous first, whose loss the mix shall survive in full; what is
-    left uncovered is priced in the others. The answer is the mix whose price and expected loss are least.
-    """
+    """``cheapest`` with what losses are expected to cost weighed in."""
 
     def choose(offers: Sequence[Offer], bounds: MixBounds, current: Mapping[str, int]) -> Mix:
-        dangers: dict[str, float] = {}
-        for offer in offers:
-            if offer.variant.spot and offer.room + offer.growth > 0:
-                zone = offer.variant.zone
-                dangers[zone] = max(dangers.get(zone, 0.0), outlook.loss(offer.variant) * outlook.share(offer.variant))
-        if not bounds.spot_allowed or not any(dangers.values()):
+        if not bounds.spot_allowed:
             return cheapest(offers, bounds, current)
-        variants = {offer.variant.name: offer.variant for offer in offers}
-        order = sorted(dangers, key=lambda zone: (-dangers[zone], zone))
-        best: tuple[tuple[float, float], Mix] | None = None
-        for covered in range(len(order) + 1):
-            zones = frozenset(order[:covered])
-            priced = [_priced(offer, outlook, zones) for offer in offers]
-            survive = max(bounds.survive, bounds.work if covered else 0.0)
-            keeps = None if bounds.survive else zones
-            mix = cheapest(priced, replace(bounds, survive=survive, survive_zones=keeps), current)
-            price = mix.usd_per_hour + expected_loss(mix.counts, variants, bounds.work, outlook)
-            key = (round(mix.short, 9), price)
-            if best is None or key < (best[0][0], best[0][1] - _TINY):
-                best = (key, mix)
-        assert best is not None
-        return best[1]
+        return cheapest(offers, replace(bounds, batches=batches(offers, bounds.work, outlook)), current)
 
     return choose
-
-
-def _priced(offer: Offer, outlook: Outlook, covered: frozenset[str]) -> Offer:
-    variant = offer.variant
-    if not variant.spot or variant.usd_per_hour <= 0:
-        return offer
-    extra = outlook.loss(variant) * outlook.share(variant) * variant.capacity / variant.usd_per_hour
-    if variant.zone in covered:
-        extra *= outlook.together(variant)
-    return replace(offer, preference=offer.preference * (1 + extra))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from berth.inference.exact import GaveUp, enumerate_mix
 from berth.inference.integer import solve_mix
 from berth.inference.mix import Switching, cheapest_mix
-from berth.inference.program import Column, Program, Row, roundings
-from berth.inference.records import MixBounds, Offer, Variant
+from berth.inference.program import Column, Program, Row, Soft, roundings
+from berth.inference.records import Batch, MixBounds, Offer, Variant
 
 CLOSE = 1e-4
 
@@ -175,6 +175,13 @@ OFFERS = st.lists(
     unique_by=lambda entry: entry.variant.name,
 )
 CURRENT = st.dictionaries(st.sampled_from(["od", "big", "spot-a", "spot-b"]), st.integers(0, 3))
+BATCHES = st.lists(
+    st.builds(
+        lambda zone, share, work, usd, twice: Batch({f"spot-{zone}": share}, work, usd, twice),
+        st.sampled_from("ab"), st.sampled_from([0.25, 1.0]), st.floats(0, 6), st.floats(0, 3), st.sampled_from([0, 0.2])
+    ),
+    max_size=2,
+).map(tuple)  # fmt: skip
 BOUNDS = st.builds(
     MixBounds,
     st.floats(0, 6),
@@ -185,7 +192,8 @@ BOUNDS = st.builds(
     max_spot_share=st.sampled_from([1.0, 0.8, 0.5]),
     max_zone_loss=st.sampled_from([1.0, 0.5, 0.34]),
     spot_allowed=st.booleans(),
-)
+    batches=BATCHES,
+).map(lambda made: replace(made, batches=tuple(replace(b, work=min(b.work, made.work)) for b in made.batches)))
 
 
 def keeps(offers: list[Offer], chosen: tuple[int, ...], allowed: MixBounds) -> bool:
@@ -204,8 +212,16 @@ def keeps(offers: list[Offer], chosen: tuple[int, ...], allowed: MixBounds) -> b
     )
 
 
-def price(offers: list[Offer], chosen: tuple[int, ...], current: dict[str, int]) -> float:
+def price(
+    offers: list[Offer], chosen: tuple[int, ...], current: dict[str, int], batches: tuple[Batch, ...] = ()
+) -> float:
+    carried = sum(entry.variant.capacity * count for entry, count in zip(offers, chosen, strict=True))
     total = 0.0
+    for batch in batches:
+        lost = sum(
+            batch.takes.get(entry.variant.name, 0.0) * count for entry, count in zip(offers, chosen, strict=True)
+        )
+        total += batch.missed(lost, carried - batch.work)
     for entry, count in zip(offers, chosen, strict=True):
         has, usd = current.get(entry.variant.name, 0), entry.variant.usd_per_hour
         total += usd * count + 2 * usd / 3600 * entry.cold_start_seconds * max(0, count - has)
@@ -220,7 +236,7 @@ def test_no_other_mix_is_cheaper(offers: list[Offer], allowed: MixBounds, curren
     chosen = tuple(mix.counts.get(entry.variant.name, 0) for entry in offers)
     assert all(count <= entry.room + entry.growth for entry, count in zip(offers, chosen, strict=True))
     others = [
-        price(offers, other, current)
+        price(offers, other, current, allowed.batches)
         for other in product(*(range(entry.room + entry.growth + 1) for entry in offers))
         if keeps(offers, other, allowed)
     ]
@@ -250,7 +266,8 @@ def test_both_solvers_agree(columns: list[Column], data: st.DataObject):
     entries = st.lists(st.sampled_from([-1.0, -0.4, 0.0, 0.25, 1.0, 2.6]), min_size=len(columns), max_size=len(columns))
     bound = st.floats(-20, 20).map(lambda value: round(value, 3))  # the library is exact to a millionth
     rows = data.draw(st.lists(st.builds(lambda a, b: Row("", tuple(a), b), entries, bound), min_size=1, max_size=6))
-    program = Program(tuple(columns), tuple(rows))
+    softs = data.draw(st.lists(st.builds(lambda a, b, p: Soft(tuple(a), b, p), entries, bound, st.floats(0, 4))))
+    program = Program(tuple(columns), tuple(rows), softs=tuple(softs))
     try:
         exact = enumerate_mix(program)
     except GaveUp:
@@ -288,7 +305,8 @@ def test_where_the_budget_ends_no_exchange_of_one_or_two_replicas_saves_anything
     rows = data.draw(
         st.lists(st.builds(lambda a, b: Row("", tuple(a), b), entries, st.floats(-5, 20)), min_size=1, max_size=4)
     )
-    program = Program(tuple(columns), tuple(rows))
+    softs = st.builds(lambda a, b, p: Soft(tuple(a), b, p), entries, st.floats(-5, 20), st.floats(0, 4))
+    program = Program(tuple(columns), tuple(rows), softs=tuple(data.draw(st.lists(softs, max_size=3))))
     try:
         enumerate_mix(program, most_nodes=1)
     except GaveUp as gave_up:

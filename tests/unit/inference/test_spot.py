@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from berth.catalogue.load import load
@@ -19,7 +20,7 @@ from berth.inference.spot import (
     Risk,
     SpotBook,
     Stand,
-    expected_loss,
+    batches,
     hedged,
     penalty,
     shape_of,
@@ -141,24 +142,59 @@ def test_what_fades_by_the_minute_asks_no_new_question():
         for zone in ZONES:
             book.observe(("pool", zone), AWS, now, 6)
         risks = {zone: risk for zone in ZONES if (risk := book.risk(("pool", zone), now)) is not None}
-        prices: list[list[Offer]] = []
-        choose = hedged(
-            lambda *question, kept=prices: (kept.append(question[0]), cheapest_mix(*question))[1], outlook(risks)
-        )
-        choose(offers(dict.fromkeys(ZONES, 6)), MixBounds(8, 1, 50, max_zone_loss=0.5), {})
-        asked.append(prices)
+        asked.append(batches(offers(dict.fromkeys(ZONES, 6)), 8.0 + now / 1e6, outlook(risks)))
     assert asked[0] == asked[1]
 
 
-def test_expected_loss_counts_what_is_not_covered():
+def lost(counts: dict[str, int], work: float, at: Outlook) -> float:
+    found = batches(offers(dict.fromkeys(ZONES, 16)), work, at)
+    spare = sum(counts.values()) - work
+    return sum(
+        batch.missed(sum(gone * counts.get(name, 0) for name, gone in batch.takes.items()), spare) for batch in found
+    )
+
+
+def test_what_losses_cost_is_what_capacity_to_spare_does_not_cover():
     risks = {zone: Risk(1.0, 1.0, 1e5) for zone in ZONES}
     at = outlook(risks)
     price = at.loss(variant("a"))
-    assert expected_loss({"od": 4, "a": 3, "b": 3}, VARIANTS, 10, at) == pytest.approx(6 * price)
-    assert expected_loss({"od": 5, "a": 3, "b": 3}, VARIANTS, 10, at) == pytest.approx(4 * price)
-    assert expected_loss({"od": 10}, VARIANTS, 10, at) == 0
+    assert lost({"od": 4, "a": 3, "b": 3}, 10, at) == pytest.approx(6 * price)
+    assert lost({"od": 5, "a": 3, "b": 3}, 10, at) == pytest.approx(4 * price)
+    assert lost({"od": 10}, 10, at) == 0
     both = outlook({zone: replace(risk, together=1.0) for zone, risk in risks.items()})
-    assert expected_loss({"od": 7, "a": 3, "b": 3}, VARIANTS, 10, both) == pytest.approx(3 * price)
+    assert lost({"od": 7, "a": 3, "b": 3}, 10, both) == pytest.approx(3 * price)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.fixed_dictionaries({"od": st.integers(1, 6)} | {zone: st.integers(0, 4) for zone in ZONES}),
+    st.floats(0.02, 2.0),
+    st.integers(2, 10),
+)
+def test_what_runs_is_left_only_where_that_pays_for_the_starts(runs, hazard, work):
+    bounds = MixBounds(work, 1, 100, on_demand_floor=1, max_zone_loss=0.5)
+    at = outlook({zone: Risk(hazard, 1.0, 1e5, together=0.1) for zone in ZONES})
+    total = sum(runs.values())
+    if total < work or max(runs[zone] for zone in ZONES) > total / 2:
+        return
+    mix = hedged(cheapest_mix, at)(offers(dict.fromkeys(ZONES, 16)), bounds, runs)
+
+    def cost(counts: Mapping[str, int]) -> float:
+        started = sum(0.3 * max(0, counts.get(zone, 0) - runs[zone]) for zone in ZONES)
+        price = sum(VARIANTS[name].usd_per_hour * count for name, count in counts.items())
+        return price + started * 2 * 180 / HOUR + lost(dict(counts), work, at)
+
+    assert cost(mix.counts) <= cost(runs) + 1e-4
+
+
+def test_with_many_zones_the_gap_to_the_cheapest_mix_is_told_and_small():
+    zones = [f"z{number:02}" for number in range(60)]
+    risks = {zone: Risk(0.3 * HOUR / (1800 + 900 * number), 1.0, 1e5) for number, zone in enumerate(zones)}
+    rooms = {zone: 1 + number % 7 for number, zone in enumerate(zones)}
+    bounds = MixBounds(12.5, 1, 100, on_demand_floor=1, max_zone_loss=0.34)
+    mix = hedged(cheapest_mix, outlook(risks))(offers(rooms), bounds, {})
+    assert mix.short == 0
+    assert mix.lower_bound <= mix.objective <= 1.1 * mix.lower_bound
 
 
 @pytest.mark.parametrize(
