@@ -46,6 +46,11 @@ class Candidate:
     preference: float = 1.0
     nodes: int = 0
 
+    def named(self, names: Mapping[str, str]) -> Candidate:
+        """The same, its variant under the name that ``names`` has for it, if any."""
+        name = names.get(self.variant.name)
+        return self if name is None else replace(self, variant=replace(self.variant, name=name))
+
     def offer(
         self, room: int, *, growth: int = 0, cold_start_seconds: float = 0.0, growth_seconds: float = 0.0
     ) -> Offer:

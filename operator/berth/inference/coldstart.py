@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from statistics import NormalDist
@@ -81,6 +81,21 @@ class ColdStarts:
             self.samples[group] = known
         while len(self.samples) > KEYS_KEPT:
             del self.samples[next(iter(self.samples))]
+
+    def rename(self, classes: Collection[tuple[str, str, str]], used: Collection[str]) -> None:
+        """Nodes of a class are known as another one's: ``classes`` are (accelerator, old, new).
+
+        What was seen of the old goes on in the new; of the old it is forgotten where that is not among ``used``.
+        """
+        for accelerator, old, new in sorted(classes):
+            for key in [key for key in self.samples if (key.accelerator, key.node_class) == (accelerator, old)]:
+                fresh = replace(key, node_class=new)
+                self.samples[fresh] = [*self.samples.pop(fresh, ()), *self.samples[key]][-KEPT:]
+        for accelerator, old, _ in classes:
+            if old not in used:
+                gone = [key for key in self.samples if (key.accelerator, key.node_class) == (accelerator, old)]
+                for key in gone:
+                    del self.samples[key]
 
     def count(self, key: Key) -> int:
         """Starts seen of exactly this key."""

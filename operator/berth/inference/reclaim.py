@@ -7,8 +7,9 @@ catalogue. An autoscaler's own choice looks alike and says nothing of spot, so i
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from berth.catalogue.serving import Means, ReclaimSignal
@@ -80,6 +81,24 @@ class Census:
     """
 
     _nodes: dict[str, SpotNode] = field(default_factory=dict)
+
+    def renamed(self, nodes: Iterable[SpotNode]) -> dict[tuple[str, str], tuple[str, str]]:
+        """Places that have another name since the last look, by the old one: all of the nodes that stayed went to one
+        place, which had none. From here on they count there."""
+        before: dict[tuple[str, str], set[tuple[str, str]]] = {}
+        for node in nodes:
+            known = self._nodes.get(node.uid)
+            before.setdefault(known.place if known is not None else ("", ""), set()).add(node.place)
+        had = {node.place for node in self._nodes.values()}
+        found = {
+            old: new
+            for old, (new, *others) in ((old, tuple(news)) for old, news in before.items() if old in had)
+            if not others and new != old and new not in had
+        }
+        came = Counter(found.values())
+        found = {old: new for old, new in found.items() if came[new] == 1}
+        self._nodes = {uid: replace(node, place=found.get(node.place, node.place)) for uid, node in self._nodes.items()}
+        return found
 
     def look(self, nodes: Iterable[SpotNode]) -> dict[tuple[str, str], tuple[int, int]]:
         """(held, reclaimed since the last look) of every place that has or had nodes; those that go are not held."""

@@ -185,6 +185,15 @@ class SpotBook:
         stand = self.stands.get(place)
         return None if stand is None else stand.risk(now, self.together(place[0]))
 
+    def rename(self, places: Mapping[Place, Place]) -> None:
+        """The nodes of a place are another one's now: what was seen of them goes on there."""
+        for old, new in places.items():
+            if old in self.stands:
+                self.stands[new] = self.stands.pop(old)
+        for pool, known in {(before[0], after[0]) for before, after in places.items()}:
+            if pool in self.pairs and not any(place[0] == pool for place in self.stands):
+                self.pairs[known] = self.pairs.pop(pool)
+
     def together(self, pool: str) -> float:
         """The probability that a batch of one zone is also one of a given other zone of ``pool``."""
         hits, trials = self.pairs.get(pool, (0.0, 0.0))

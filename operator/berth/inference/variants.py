@@ -1,7 +1,8 @@
 """Names of variants, which are names of Deployments and values of a label.
 
 A name is a function of what the variant is, so that an operator that starts anew finds its Deployments, and short
-enough that service, accelerator and a digest of the rest fit 63 characters.
+enough that service, accelerator and a digest of the rest fit 63 characters. What runs under another name, because its
+pool had another one, keeps it: see :mod:`berth.inference.adopt`.
 """
 
 from __future__ import annotations

@@ -179,3 +179,14 @@ def test_a_start_that_was_ended_gets_the_next_step_and_no_start_gets_more_than_t
     assert step_above(given_seconds) == next(step for step in STEPS if step > given_seconds)
     assert budget(step_above(given_seconds)) > given_seconds
     assert step_above(STEPS[-1] + given_seconds) == STEPS[-1]
+
+
+@pytest.mark.parametrize(("used", "classes"), [({"new"}, {"", "new"}), ({"new", "old"}, {"", "new", "old"})])
+def test_starts_are_known_by_the_new_name_of_their_nodes(used: set[str], classes: set[str]) -> None:
+    starts = seen(Key("m", "L4", "old"), 10.0, 20.0)
+    starts.observe(Key("m", "L4", "new"), 5.0)
+    starts.observe(Key("m", "L40S", "old"), 99.0)
+    starts.rename({("L4", "old", "new")}, used)
+    assert starts.samples[Key("m", "L4", "new")] == [5.0, 10.0, 20.0]
+    assert {key.node_class for key in starts.samples if key.accelerator == "L4"} == classes
+    assert starts.samples[Key("m", "L40S", "old")] == [99.0]

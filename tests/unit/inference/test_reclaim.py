@@ -62,3 +62,32 @@ def test_only_what_nobody_here_meant_to_go_counts_as_reclaimed_and_only_once(bef
     census = Census()
     census.look(before)
     assert census.look(after) == {PLACE: (held, reclaimed)}
+
+
+def at(place, *uids):
+    return [SpotNode(uid, place) for uid in uids]
+
+
+OTHER, THIRD = ("other", "a"), ("third", "a")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "renamed"),
+    [
+        (at(PLACE, "1", "2"), at(OTHER, "1", "2"), {PLACE: OTHER}),
+        (at(PLACE, "1", "2"), at(OTHER, "2", "3"), {PLACE: OTHER}),
+        (at(PLACE, "1", "2"), at(PLACE, "1") + at(OTHER, "2"), {}),
+        (at(PLACE, "1", "2"), at(OTHER, "1") + at(THIRD, "2"), {}),
+        (at(PLACE, "1") + at(OTHER, "2"), at(OTHER, "1", "2"), {}),
+        (at(PLACE, "1") + at(OTHER, "2"), at(THIRD, "1", "2"), {}),
+        (at(PLACE, "1"), at(OTHER, "2"), {}),
+    ],
+    ids=["all", "and one lost, one new", "some", "split", "into one with nodes", "merged", "others"],
+)
+def test_a_place_has_another_name_where_all_its_nodes_are_in_a_new_one(before, after, renamed):
+    census = Census()
+    census.look(before)
+    assert census.renamed(after) == renamed
+    assert census.renamed(after) == {}
+    lost = {node.uid for node in before} - {node.uid for node in after}
+    assert sum(reclaimed for _, reclaimed in census.look(after).values()) == len(lost)

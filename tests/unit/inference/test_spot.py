@@ -102,6 +102,24 @@ def test_losses_within_minutes_are_one_batch_and_zones_that_go_together_are_know
     assert apart.together("pool") < 0.1 < 0.6 < jointly.together("pool")
 
 
+def test_what_was_seen_of_spot_is_known_by_the_new_name_of_its_place():
+    def seen(pool: str) -> SpotBook:
+        book = SpotBook()
+        for zone in ("a", "b"):
+            book.observe((pool, zone), AWS, 0.0, 16)
+            book.observe((pool, zone), AWS, HOUR, 8, 8)
+        return book
+
+    book, as_if = seen("pool"), seen("new")
+    book.observe(("new", "a"), AWS, HOUR, 0)
+    book.rename({("pool", zone): ("new", zone) for zone in ("a", "b")})
+    assert [book.risk(("new", zone), 2 * HOUR) for zone in "ab"] == [
+        as_if.risk(("new", zone), 2 * HOUR) for zone in "ab"
+    ]
+    assert book.risk(("pool", "a"), 2 * HOUR) is None
+    assert book.together("pool") == SpotBook().together("pool")
+
+
 @given(
     st.fixed_dictionaries({zone: st.integers(0, 16) for zone in ZONES}),
     st.lists(st.floats(0.001, 5.0), min_size=3, max_size=3),

@@ -92,11 +92,25 @@ class Service(Document, frozen=True):
     spec: ServiceSpec = ServiceSpec()
 
 
+class ServingPod(Wire, frozen=True):
+    """Of a template's pod: which nodes it may have."""
+
+    node_selector: dict[str, str] = {}
+    affinity: dict[str, Any] = {}
+
+
+class ServingTemplate(Wire, frozen=True):
+    """The pod template of a Deployment."""
+
+    spec: ServingPod = ServingPod()
+
+
 class DeploymentSpec(Wire, frozen=True):
-    """How many replicas are asked for, and whether a new template is held back."""
+    """How many replicas are asked for, on which nodes, and whether a new template is held back."""
 
     replicas: int = 1
     paused: bool = False
+    template: ServingTemplate = ServingTemplate()
 
 
 class DeploymentStatus(Wire, frozen=True):

@@ -73,7 +73,9 @@ def _carries(accelerator: str, choice: Choice, catalogue: Catalogue) -> float:
 
 def placed(plan: Plan, choice: Choice, misfits: Mapping[str, str]) -> Verdict:
     """The condition Placed. ``misfits``: by variant, why the template fits none of its nodes."""
-    notes = "; ".join([*misfits.values(), *(entry.sentence for entry in choice.found.excluded if not entry.absent)])
+    gone = [words for name, words in choice.leaves.items() if plan.counts.get(name)]
+    excluded = [entry.sentence for entry in choice.found.excluded if not entry.absent]
+    notes = "; ".join([*misfits.values(), *gone, *excluded])
     count = sum(count for name, count in plan.counts.items() if name not in choice.variants)
     stays = f"{plural(count, 'running replica')} kept until others carry the work"
     if not choice.found.found:

@@ -31,6 +31,7 @@ from berth.controllers.services.prefetch import Prefetcher
 from berth.controllers.services.reconcile import Services
 from berth.controllers.services.reserve import Reservations
 from berth.controllers.services.spotting import SpotWatch
+from berth.controllers.services.standing import Standings
 from berth.controllers.services.supply import Market
 from berth.controllers.services.view import ServiceKey, ServiceView
 from berth.controllers.services.warmth import Warmth
@@ -99,7 +100,7 @@ class ServiceLoop:
             wall=wall,
         )
         self._child_watch = ChildWatch(client, view=self.observer.view, wake=self.wake)
-        market = Market(fleet, rooms, facts)
+        market = Market(fleet, rooms, facts, Standings(fleet, rooms, self.observer))
         demand = self._demand = DemandBook(
             source, fleet, default_source=default_source, step_seconds=LOOKS_PER_STEP * period
         )

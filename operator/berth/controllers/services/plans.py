@@ -12,7 +12,7 @@ from berth import values
 from berth.catalogue.records import Catalogue
 from berth.controllers.services.places import occurs, seen_requirements, stated_requirements
 from berth.controllers.services.rollout import bounds
-from berth.controllers.services.view import ServiceView
+from berth.controllers.services.view import Kept, ServiceView
 from berth.fleet.fleet import Fleet
 from berth.fleet.pool import Pool
 from berth.inference.access import Access, Tolerations
@@ -47,12 +47,12 @@ def deployment_plan(
 ) -> DeploymentPlan:
     """One variant. ``surge``: a replica more than is asked for would find room; ``yields``: see :mod:`.rollout`."""
     assert view.spec is not None
-    pool = fleet.pools.get(variant.pool)
+    pool, kept = fleet.pools.get(variant.pool), view.kept.get(variant.name)
     up, unavailable = bounds(view.spec.rollout, surge=surge, yields=yields)
     return DeploymentPlan(
         service=service_plan(view, fleet.catalogue),
         variant=variant,
-        nodes=_nodes(view, pool, variant, fleet),
+        nodes=_nodes(view, pool, variant, fleet) if kept is None else kept.nodes,
         tolerations=spot_tolerations(variant, fleet.catalogue),
         startup_seconds=view.startup_seconds or 600,
         cpu_millicores=view.cpu.setdefault(variant.name, serving_cpu(pool, variant.devices)),
@@ -60,6 +60,7 @@ def deployment_plan(
         paused=paused,
         max_surge=up,
         max_unavailable=unavailable,
+        pool="" if kept is None else kept.pool,
     )
 
 
@@ -77,18 +78,27 @@ def freeze(
     variants: Mapping[str, Variant],
     live: Mapping[str, str],
     fleet: Fleet,
+    kept: Mapping[str, Kept] | None = None,
 ) -> dict[str, str]:
     """Choose what of the world the template of each variant in use follows from, before any is rendered to be applied.
 
     What a Deployment runs with stays, though nodes of other labels come, until its template changes anyway: then all
     is chosen anew. Also where no node meets it any more: no replica could start. ``live``: the digest of the template
-    that each Deployment has; ``counts``: replicas that shall be. Returns the digest of the template that each variant
-    in use is to run.
+    that each Deployment has; ``counts``: replicas that shall be; ``kept``: what stays as it is of templates whose pool
+    has another name now, until the rest of them changes. Returns the digest of the template that each variant in use is
+    to run.
     """
     used = live.keys() | {name for name, count in counts.items() if count}
     view.places = {name: place for name, place in view.places.items() if name in used}
     digests = {}
+    view.kept = {}
     for name in used & variants.keys():
+        if kept is not None and name in kept:
+            view.kept[name] = kept[name]
+            digests[name] = template_hash(deployment_plan(view, variants[name], fleet))
+            if digests[name] == live.get(name):
+                continue
+            del view.kept[name]
         variant, frozen = variants[name], view.places.get(name)
         pool = fleet.pools.get(variant.pool)
         if pool is not None:

@@ -23,6 +23,7 @@ from berth.controllers.services.observe import ServiceObserver
 from berth.controllers.services.planner import LOOK_PERIODS, ServicePlanner
 from berth.controllers.services.plans import freeze, service_plan
 from berth.controllers.services.rollout import Turn, held
+from berth.controllers.services.standing import kept
 from berth.controllers.services.status import Figures, Json, Learned, body, learned_body, rejected, unsaved
 from berth.controllers.services.supply import COLD_QUANTILE, Choice, Market
 from berth.controllers.services.troubles import refusal, told, trouble
@@ -100,7 +101,8 @@ class Services:
         }
         misfits = self._market.misfits(view, choice)
         variants = {name: variant for name, variant in choice.variants.items() if name not in misfits}
-        templates = freeze(view, plan.counts, variants, live, self._fleet)
+        keeps = kept(view, self._observer.deployments(view), choice.keeps)
+        templates = freeze(view, plan.counts, variants, live, self._fleet, keeps)
         view.refused = await self._judge.refusals(view, plan, variants, templates, live)
         opening = await self._exposure.opening(view)
         if view.object.metadata.generation != generation:

@@ -35,8 +35,9 @@ class SpotWatch:
 
     def look(self, now: float) -> None:
         """Count what is held and what was taken since the last look."""
-        at = self._elapsed.at(now)
-        for place, (held, reclaimed) in self._census.look(self._spot_nodes()).items():
+        at, nodes = self._elapsed.at(now), self._spot_nodes()
+        self._book.rename(self._census.renamed(nodes))
+        for place, (held, reclaimed) in self._census.look(nodes).items():
             if place in self._priors:
                 self._book.observe(place, self._priors[place], at, held, reclaimed)
 

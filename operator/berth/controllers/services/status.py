@@ -336,7 +336,9 @@ def _outline(status: Mapping[str, Any]) -> tuple[object, ...]:
         (entry["type"], entry["status"], entry["reason"])
         for entry in sorted(status.get("conditions") or (), key=lambda entry: str(entry["type"]))
     )
-    variants = tuple(sorted((entry["name"], entry.get("replicas")) for entry in status.get("variants") or ()))
+    variants = tuple(
+        sorted((entry["name"], entry.get("replicas"), str(entry.get("pool"))) for entry in status.get("variants") or ())
+    )
     latest = [entry["time"] for entry in status.get("decisions") or ()][:1]
     return (
         status.get("observedGeneration"), status.get("phase"), stated, variants, tuple(latest), status.get("unset"),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from berth.api.inferenceservice import InferenceServiceSpec
 from berth.catalogue.records import Catalogue
 from berth.controllers.services.measure import ONE, Measure, measure
 from berth.controllers.services.rollout import Space
+from berth.controllers.services.standing import Standings
 from berth.controllers.services.view import ServiceView
 from berth.fleet.fleet import Fleet
 from berth.inference.access import Access
+from berth.inference.adopt import Adoption, Standing
 from berth.inference.calibrate import Kind, basis_of
 from berth.inference.candidates import Candidate, Candidates, candidates
 from berth.inference.coldstart import Key, Prior, prior_of
@@ -33,30 +35,51 @@ class Choice:
     """What a service may run on, and the request that it follows from.
 
     ``found`` carry what was learned of them; ``sized`` is what they were estimated to, by name of the variant.
-    ``measure``: of the work in which capacities are told.
+    ``measure``: of the work in which capacities are told. ``keeps`` and ``leaves`` as in
+    :class:`berth.inference.adopt.Adoption`.
     """
 
     request: ServiceRequest
     found: Candidates
     sized: Mapping[str, float]
     measure: Measure = ONE
+    keeps: frozenset[str] = frozenset()
+    leaves: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def variants(self) -> dict[str, Variant]:
         """By name."""
         return {candidate.variant.name: candidate.variant for candidate in self.found.found}
 
+    def adopting(self, adoption: Adoption) -> Choice:
+        """The same, with variants under the names of the Deployments that they go on as."""
+        names = adoption.names
+        sized = {names.get(name, name): size for name, size in self.sized.items()}
+        found = replace(self.found, found=tuple(entry.named(names) for entry in self.found.found))
+        return replace(self, found=found, sized=sized, keeps=adoption.keeps, leaves=adoption.leaves)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was chosen of a service: in which ``state`` of the world, under the variants' ``own`` names, beside
+    Deployments that ``stand``; and what came of it."""
+
+    state: tuple[object, ...]
+    own: Choice
+    stand: tuple[Standing, ...]
+    choice: Choice
+
 
 class Market:
     """Candidates per service, computed again only when its spec, what its annotations say of the model, the catalogue
     or what pools consist of changed."""
 
-    def __init__(self, fleet: Fleet, rooms: Rooms, pod_facts: PodFacts) -> None:
-        self._fleet, self._rooms, self._pod_facts = fleet, rooms, pod_facts
+    def __init__(self, fleet: Fleet, rooms: Rooms, pod_facts: PodFacts, standings: Standings | None = None) -> None:
+        self._fleet, self._rooms, self._pod_facts, self._standings = fleet, rooms, pod_facts, standings
         self._supplies: dict[str, tuple[int, Supply | None]] = {}
         self._version = 0
         self._catalogue: object = None
-        self._choices: dict[str, tuple[tuple[object, ...], Choice]] = {}
+        self._choices: dict[str, _Known] = {}
 
     @property
     def catalogue(self) -> Catalogue:
@@ -70,25 +93,43 @@ class Market:
         known, learned, meta = self._choices.get(view.uid), view.capacities, view.object.metadata
         traits = [meta.annotations.get(entry.annotation) for entry in self._fleet.catalogue.serving.traits.values()]
         state = (meta.generation, *traits, self._version)  # a generation says nothing of annotations
-        if known is not None and known[0] == (*state, learned.version):
-            return known[1]
+        same = known is not None and known.state == (*state, learned.version)
+        own = known.own if known is not None and same else self._own(view, known)
+        before = known.choice if known is not None else None
+        stand = self._standing(view, own, before)
+        if known is not None and same and stand == known.stand:
+            return known.choice
+        choice = own
+        if stand and self._standings is not None:
+            choice = own.adopting(self._standings.adoption(own.variants, stand))
+        _rename(view, before, choice)
+        if before is not None:
+            _follow(view, before, choice)
+        self._choices[view.uid] = _Known((*state, learned.version), own, stand, choice)
+        view.reference = choice.found.reference or view.reference
+        return choice
+
+    def _own(self, view: ServiceView, known: _Known | None) -> Choice:
+        """The same with every variant under its own name, computed now."""
+        assert view.spec is not None
+        learned, meta = view.capacities, view.object.metadata
         request = service_request(meta.name, view.spec, meta.annotations, self._fleet.catalogue)
         supplies = [entry for _, entry in self._supplies.values() if entry is not None]
-        reference = (known[1].found.reference if known is not None else "") or view.reference
+        reference = (known.own.found.reference if known is not None else "") or view.reference
         estimated = candidates(request, supplies, self._fleet.catalogue, reference)
         if estimated.found:
             learned.concern(self._basis(view.spec, request, estimated.reference))
         found = estimated.scaled(lambda variant: learned.factor(Kind(variant.accelerator, variant.devices)))
         sized = {entry.variant.name: entry.variant.capacity for entry in estimated.found}
-        counted = known[1].measure if known is not None else ONE
+        counted = known.own.measure if known is not None else ONE
         if found.found:
             counted = measure(view.spec, self._fleet.catalogue, estimated.reference_capacity)
-        choice = Choice(request, found, sized, counted)
-        if known is not None:
-            _follow(view, known[1], choice)
-        self._choices[view.uid] = ((*state, learned.version), choice)
-        view.reference = choice.found.reference or view.reference
-        return choice
+        return Choice(request, found, sized, counted)
+
+    def _standing(self, view: ServiceView, own: Choice, before: Choice | None) -> tuple[Standing, ...]:
+        if self._standings is None:
+            return ()
+        return self._standings.foreign(view, own.variants, lambda name: _told(view, name, before))
 
     def forget(self, uid: str) -> None:
         """The service is gone."""
@@ -225,6 +266,30 @@ class Market:
             changed = changed or known is None or known[1] != fresh
             self._supplies[name] = (pool.structure, fresh)
         self._version += changed
+
+
+def _told(view: ServiceView, name: str, before: Choice | None) -> tuple[str, str]:
+    """Accelerator and zone of a variant as last known here, else as the status says; empty where nothing is known."""
+    known = (before.variants.get(name) if before is not None else None) or view.former.get(name)
+    if known is not None:
+        return known.accelerator, known.zone
+    entry = _entry(view, name)
+    return entry.get("accelerator", ""), entry.get("zone", "")
+
+
+def _entry(view: ServiceView, name: str) -> Mapping[str, str]:
+    return next((entry for entry in view.persisted.get("variants") or () if entry["name"] == name), {})
+
+
+def _rename(view: ServiceView, before: Choice | None, after: Choice) -> None:
+    """What was learned of starts in pools that have another name now is known under that."""
+    last = before.variants if before is not None else {}
+    moved = set()
+    for name, variant in after.variants.items():
+        pool = last[name].pool if name in last else _entry(view, name).get("pool", "")
+        if pool not in ("", variant.pool):
+            moved.add((variant.accelerator, pool, variant.pool))
+    view.starts.rename(moved, {variant.pool for variant in after.variants.values()})
 
 
 def _follow(view: ServiceView, before: Choice, after: Choice) -> None:

@@ -23,6 +23,19 @@ ServiceKey = tuple[str, str]
 """(namespace, name)."""
 
 
+NodeTerms = tuple[Requirements, ...]
+"""As a node selector's: ORed, each ANDed; none: every node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Of a pod template that is not to change: the pool that it names, and its nodes (ORed terms) beside those that the
+    user's own template asks for."""
+
+    pool: str
+    nodes: NodeTerms
+
+
 @dataclass(slots=True)
 class ServiceView:
     """A service, read once per version. ``problem``: reason and sentence of why the spec cannot be carried out."""
@@ -48,6 +61,8 @@ class ServiceView:
     reserved: set[str] = field(default_factory=set)
     cpu: dict[str, int] = field(default_factory=dict)  # millicores of a replica by variant, frozen once chosen
     places: dict[str, Requirements] = field(default_factory=dict)  # labels of a variant's nodes, frozen as cpu is
+    kept: dict[str, Kept] = field(default_factory=dict)  # templates that name a pool's former name, by variant
+    selects: dict[str, tuple[str, NodeTerms]] = field(default_factory=dict)  # version, a template's nodes
     former: dict[str, Variant] = field(default_factory=dict)  # that may be used no more, as last known
     needs: dict[str, Resources] = field(default_factory=dict)  # what one pod of each variant asks for
     pod_facts: dict[str, tuple[Any, tuple[Resources, Access]]] = field(default_factory=dict)

@@ -49,6 +49,24 @@ def _anded(own: Iterable[Mapping[str, Any]], ours: Iterable[Requirements]) -> li
     ]
 
 
+def added_terms(own: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[Requirements, ...]:
+    """What :func:`affinity` has added to the node selector of ``own`` (the user's pod spec), read off the affinity that
+    came out: the inverse, where that is of this ``own``.
+
+    Else of another one, so that what is made of the answer differs from what ``found`` was read of.
+    """
+    before, after = _required(own.get("affinity") or {}), _required(found)
+    if not after:
+        return ()
+    skipped = len(before[0].get("matchExpressions") or ()) if before else 0
+    entries = (after[0].get("matchExpressions") or ())[skipped:]
+    return (tuple(Requirement(entry["key"], entry["operator"], tuple(entry.get("values") or ())) for entry in entries),)
+
+
+def _required(affinity: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return list(((affinity.get("nodeAffinity") or {}).get(_REQUIRED) or {}).get("nodeSelectorTerms") or ())
+
+
 def _expression(requirement: Requirement) -> Json:
     expression: Json = {"key": requirement.key, "operator": requirement.operator}
     return expression | ({"values": list(requirement.values)} if requirement.values else {})

@@ -84,7 +84,8 @@ def same_templates(one: InferenceServiceSpec, other: InferenceServiceSpec) -> bo
 class DeploymentPlan:
     """One variant of a service.
 
-    ``nodes`` are the node selector's terms (ORed, each ANDed; none: every node). ``tolerations`` beyond that of the
+    ``pool`` is the one that the template names, empty: the variant's; see :mod:`berth.inference.adopt`. ``nodes`` are
+    the node selector's terms (ORed, each ANDed; none: every node). ``tolerations`` beyond that of the
     device's own taint. ``startup_seconds`` is what a start may take before the pod is started again. A replica that
     goes answers for ``grace_seconds`` more, 0: as its promise asks for. ``cpu_millicores`` per replica, used where the
     template names no CPU; 0: none is asked for. ``cache`` is the volume source in which fetched weights stay with
@@ -107,6 +108,7 @@ class DeploymentPlan:
     paused: bool = False
     max_surge: int | str = 0
     max_unavailable: int | str = 1
+    pool: str = ""
 
     @property
     def name(self) -> str:
@@ -146,7 +148,7 @@ def variant_labels(plan: DeploymentPlan) -> dict[str, str]:
     return {
         **service_labels(plan.service),
         LABEL_VARIANT: plan.variant.name,
-        LABEL_POOL: plan.variant.pool,
+        LABEL_POOL: plan.pool or plan.variant.pool,
         LABEL_CAPACITY_TYPE: plan.variant.capacity_type,
     }
 

@@ -82,8 +82,9 @@ class Desk:
             normal=lambda target, reason, words: self.told.append(reason),
             warning=lambda target, reason, words: self.told.append(reason),
         )
+        self.pods = Cache(self.server, PODS)
         self.loop = ServiceLoop(
-            self.server, fleet, Cache(self.server, PODS), Cache(self.server, NODES), recorder, Metrics(), NO_SOURCE,
+            self.server, fleet, self.pods, Cache(self.server, NODES), recorder, Metrics(), NO_SOURCE,
             priority=lambda name: 0, unclassed=lambda name: self.unclassed.get(name, ""),
         )  # fmt: skip
         self.generation = 0
